@@ -1,10 +1,9 @@
 """The rows of an archive table that a read wants.
 
-Files and row groups are judged by the lowest and highest value of a column in them, rows one by one. Unknown values never
-exclude a file or row group.
+Conditions are checked on the statistics of files and row groups, then on rows. Unknown values exclude nothing.
 
-A restored data directory gives recordings the numbers that its original gave other recordings. The table has the rows of both,
-and only the `lineage` distinguishes them. So numbers of recordings always come with their `Lineages`.
+A restored data directory and its original give the same numbers to different recordings. Only the `lineage` distinguishes their
+rows, so numbers of recordings come with their `Lineages`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Ranges = Callable[[str], tuple[Range, bool]]
 #: A lineage and the number of its last recording that counts, ascending. It begins after the last recording of the one before it.
 Lineages = tuple[tuple[str, int], ...]
 
-#: The field of a request for each attribute of `Bounds`.
+#: Attribute of `Bounds` → field of a request.
 FIELDS = {
     **{name: name for name in ("lineages", "first", "last", "since", "until", "outcome")},
     "after": "recordedAfter",
@@ -36,7 +35,7 @@ FIELDS = {
 
 
 def common(left: Lineages, right: Lineages) -> int | None:
-    """Return the last recording that both have in common, or 0; None if they belong to different queues."""
+    """Return the last common recording, or 0; None for different queues."""
     if left[0][0] != right[0][0]:
         return None
     last = 0
@@ -50,7 +49,7 @@ def common(left: Lineages, right: Lineages) -> int | None:
 
 
 class Bounds(NamedTuple):
-    """The rows of one queue from those recordings of `lineages` that are above `after`.
+    """The rows of one queue from the recordings of `lineages` above `after`.
 
     Bounds are inclusive unless stated otherwise. Times are microseconds since 1970 UTC. None: no bound.
     """
@@ -73,7 +72,7 @@ class Bounds(NamedTuple):
 
     @classmethod
     def of_fields(cls, queue_id: int, fields: Mapping[str, Any]) -> Bounds:
-        """Read the fields of a request. `queue_id` applies if they contain none."""
+        """`queue_id` applies if the fields contain none."""
         queue_id = queue_id if fields.get("queueId") is None else fields["queueId"]
         bounds = cls(queue_id, **{name: fields[field] for name, field in FIELDS.items()})
         return bounds._replace(after=bounds.after or 0, lineages=lineages_of(bounds.lineages))
@@ -156,7 +155,7 @@ class ColumnRange(NamedTuple):
 
 
 class RecordingSpans(NamedTuple):
-    """A row must belong to one of these spans: it fulfils all conditions of the span."""
+    """A row must fulfil all conditions of one of these spans."""
 
     spans: Sequence[Sequence[ColumnRange]]  # a lineage, and its recordings
 

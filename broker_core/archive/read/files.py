@@ -1,7 +1,6 @@
 """The files of one table version that may have wanted rows, and their division into tasks.
 
-The table's log has the number of rows of each file, and the lowest and highest values of its columns. A process without
-`deltalake` asks the broker to read it.
+The table's log has the row count and the column ranges of each file. A process without `deltalake` asks the broker to read it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from .scan import Deletions, FileShare
 OWNER = "penstock.broker"  # key in a table's configuration: the id of its broker
 QUEUE = "penstock.queue"  # the same for the name of its queue
 BROKER = "penstock"  # key in each commit of the broker: the purpose
-#: Operations of other writers that keep all rows unchanged. The names are those of Delta's log.
+#: Operations in Delta's log that keep all rows unchanged.
 _OPERATIONS = frozenset(
     {
         *("OPTIMIZE", "REORG", "VACUUM START", "VACUUM END", "FSCK", "COMPUTE STATS"),
@@ -36,7 +35,7 @@ _MILLISECOND = 999  # microseconds that a log may cut off the end of a time
 
 
 class File(NamedTuple):
-    """A file below the table's folder, with all of its rows, wanted or not."""
+    """A file of the table. Its counts include unwanted rows."""
 
     path: str
     rows: int
@@ -61,7 +60,7 @@ class File(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A queue's table, as known to the broker when a read is planned."""
+    """A queue's table when a read is planned."""
 
     url: str
     broker: str  # id
@@ -105,7 +104,7 @@ class NoTable(ArchiveUnreachable):
 
 
 def version(table: Table, bounds: Bounds, number: int | None = None) -> Version:
-    """Look up a version of a table, by default the newest; compaction and retention also make versions.
+    """Look up a version of a table, by default the newest.
 
     Raises ArchiveUnreachable, also for an older copy; NoTable, also for the table of another broker; ArchiveUnsupported for
     unsupported features of Delta; ImportError without deltalake.
@@ -160,8 +159,8 @@ def _keeps_rows(entry: Mapping[str, Any]) -> bool:
 
 
 def deletions_of(delta_table: Any) -> dict[str, Deletions]:
-    """Return the rows that deletion vectors remove, by the path of their file. delta-rs loads the vectors of all files for
-    this, with a byte for each row."""
+    """Return the deleted rows by the path of their file. delta-rs loads all deletion vectors for this, with a byte for each
+    row."""
     if features.DELETION_VECTORS not in (delta_table.protocol().reader_features or ()):
         return {}
     paths = {unquote(path) for path in pa.table(delta_table.get_add_actions(flatten=True)).column("path").to_pylist()}
@@ -173,7 +172,7 @@ def deletions_of(delta_table: Any) -> dict[str, Deletions]:
 
 
 def _below(place: str, paths: Container[str]) -> str:
-    """Return the path that the URL of a file ends with. Raises ValueError: no deletion may be left out."""
+    """Return the path at the end of a file's URL. Raises ValueError: no deletion may be left out."""
     parts = unquote(place).split("/")
     for count in range(1, len(parts)):
         if (path := "/".join(parts[-count:])) in paths:
@@ -182,7 +181,7 @@ def _below(place: str, paths: Container[str]) -> str:
 
 
 def _listed(actions: pa.Table, bounds: Bounds) -> Iterator[tuple[File, Ranges]]:
-    """Yield each file, with the ranges of the columns that the bounds limit."""
+    """Yield each file, with the ranges of the limited columns."""
     import pyarrow.compute as pc
 
     names = actions.schema.names

@@ -1,10 +1,10 @@
-"""The rows of a table with one of some ids, found without reading the other rows.
+"""The rows of a table that have one of some ids.
 
-Of each file, this module reads the footer first. A row group is read only if the statistics and the bloom filter of an id column
-admit one of the ids. Of such a group, the id columns are read first. Only if one of its rows matches, the wanted columns follow.
+A row group is read only if the statistics and the bloom filter of an id column admit one of the ids. Its id columns are read
+first, and the wanted columns only if a row matches.
 
-A filter has one false answer in a hundred, so 100 million rows cost about ten needless reads of an id column. A file of another
-writer may have no filters. Then the id columns of its row groups are read, unless the statistics exclude them.
+A filter has one false answer in a hundred, so 100 million rows cost about ten needless reads of an id column. Files of other
+writers may have no filters. Then the statistics alone decide.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .bounds import Bounds
 from .files import File, Table
 from .scan import opened_with_source
 
-#: Footers and filters that are read ahead. A request to an object store takes tens of milliseconds, one to a folder none.
+#: Files that are opened ahead. A request to an object store takes tens of milliseconds.
 AHEAD_IN_STORE, AHEAD_IN_FOLDER = 16, 1
 
 _HEADER_BYTES = 64  # read for the header of a filter, which has about 16
@@ -44,7 +44,7 @@ class FilterHeader(NamedTuple):
 
 
 class OpenFile(NamedTuple):
-    """A file of the table, with the row groups that may have one of the ids: number → the id columns that may have it."""
+    """A file, and its row groups that may have one of the ids: number → the id columns to read."""
 
     listed: File
     parquet: Any
@@ -52,13 +52,13 @@ class OpenFile(NamedTuple):
 
 
 def hash_of(text: str) -> int:
-    import xxhash  # a dependency of the broker; this module travels to executors, which do not use it
+    import xxhash  # executors receive this module, but not xxhash
 
     return xxhash.xxh64_intdigest(text.encode(), 0)
 
 
 def filter_header(octets: bytes) -> FilterHeader | None:
-    """Parse Thrift's compact protocol. Return None for a filter of another kind, or damaged bytes."""
+    """Parse a header in Thrift's compact protocol. Return None for another kind of filter, or damaged bytes."""
     try:
         return _filter_header(octets)
     except IndexError:
@@ -87,7 +87,7 @@ def _filter_header(octets: bytes) -> FilterHeader | None:
 
 
 def block_of(hash_: int, octets: int) -> int:
-    """Return the position of the block that a hash belongs to, in a filter of this many bytes."""
+    """Return the position of a hash's block in a filter of `octets` bytes."""
     return ((hash_ >> 32) * (octets // _BLOCK_BYTES) >> 32) * _BLOCK_BYTES
 
 
@@ -110,7 +110,7 @@ def batches(
 ) -> Iterator[tuple[File, pa.RecordBatch | None]]:
     """Yield the rows within the bounds that have one of the ids, with their file. None follows the last rows of each file.
 
-    A row has those of `columns` that its file has. Raises ArchiveUnreachable.
+    Columns that a file lacks are left out. Raises ArchiveUnreachable.
     """
     for file in opened(table, listed, ids, id_columns):
         for group, names in file.groups.items():

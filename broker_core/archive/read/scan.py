@@ -1,6 +1,6 @@
-"""The wanted rows of a table's file, as record batches. Row groups are skipped by their statistics, rows by their values.
+"""The wanted rows of a table's file, as record batches.
 
-A file of a table never changes, so a task reads it without asking the broker.
+A file never changes, so a task reads it without asking the broker.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ..table import layout as table
 from .bounds import Bounds, Range
 
 BATCH_ROWS = 1 << 16
-BATCH_BYTES = 9 << 20  # of a batch, unless a few rows are larger: a size that Spark need not join
-#: Spark may write times with 96 bits. pyarrow would read those as nanoseconds, which end in 2262.
+BATCH_BYTES = 9 << 20  # of a batch, unless a few rows are larger: Spark need not join batches of this size
+#: pyarrow would read times of 96 bits, which Spark may write, as nanoseconds. Those end in 2262.
 READ_OPTIONS: dict[str, Any] = {"coerce_int96_timestamp_unit": "us"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -73,12 +73,12 @@ def is_below(path: str) -> bool:
 
 
 def opened(url: str, path: str) -> Any:
-    """Open a file of the table at `url`. Raises ArchiveUnreachable."""
+    """Open a Parquet file of the table at `url`. Raises ArchiveUnreachable."""
     return opened_with_source(url, path)[0]
 
 
 def opened_with_source(url: str, path: str) -> tuple[Any, Any]:
-    """Do as `opened`, and also return the file of bytes below the Parquet file."""
+    """Do as `opened`, and also return the file of its bytes."""
     import pyarrow.parquet as pq
 
     try:
@@ -104,11 +104,10 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an open file that are within the bounds and match the selector, in the file's order.
 
-    Some batches have no rows, so that a caller regains control in a long search. A column is left out if it is null in all rows
-    of a row group: decoding nulls takes nearly as long as decoding numbers.
+    Some batches have no rows, so that a caller regains control in a long search. A column that is null in a whole row group is
+    left out, because decoding nulls takes nearly as long as decoding numbers.
 
-    `presence` (a `selectors.Presence`) collects the lookalikes in the compared rows. Raises ArchiveUnreachable if the file
-    cannot be read any further.
+    `presence` (a `selectors.Presence`) collects the lookalikes in the compared rows. Raises ArchiveUnreachable.
     """
     import pyarrow.compute as pc
 
@@ -153,7 +152,7 @@ def _read(file: Any, group: int, columns: list[str]) -> Iterator[pa.RecordBatch]
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Divide a batch that is far larger than the statistics of its row group: a repeated value is small only in the file."""
+    """Divide a batch that is far larger than in the file, where a repeated value is stored once."""
     if batch.nbytes <= 2 * BATCH_BYTES:
         yield batch
         return
@@ -163,12 +162,12 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _selected(selector: str | None) -> list[str]:
-    """Return the columns that a selector compares. It evaluates messages of AMQP clients in their encoding, with its types."""
+    """Return the columns that a selector compares. Messages of AMQP clients are evaluated in their encoding."""
     return [] if selector is None else [*executor_modules.module("selectors").parse(selector).columns(), table.ENVELOPE, "body"]
 
 
 def matching(selector: str, rows: pa.RecordBatch, presence: Any = None) -> pa.Array:
-    """Return for each row whether a selector matches it. The rows may have both forms."""
+    """Return a mask of the matching rows. They may have both forms."""
     import pyarrow.compute as pc
 
     selectors = executor_modules.module("selectors")
@@ -198,7 +197,7 @@ def matching(selector: str, rows: pa.RecordBatch, presence: Any = None) -> pa.Ar
 
 
 def _values(group: Any, column: int | None) -> float:
-    """Return the number of rows that have a value; not a number if it is unknown."""
+    """Return the number of rows with a value; not a number if unknown."""
     statistics = None if column is None else group.column(column).statistics
     if statistics is None or not statistics.has_null_count:
         return math.nan

@@ -1,7 +1,7 @@
-"""Estimate of when the disk of an archive is full: its free space divided by the growth of the archive.
+"""Estimate of the time until the disk of an archive is full: free space divided by growth.
 
-The disk does not fill up if retention removes as much as is recorded. The archive then holds the messages of the retention
-time, and of one more day, because days are removed as a whole. It also holds the files that vacuum has not removed yet.
+Retention limits the archive to the messages of the retention time and of one more day, because days are removed as a whole. Files
+that vacuum has not removed yet come on top.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Growth:
 
     def change(self, settings: Settings) -> None:
         self._keeps_s, self._mark = settings.archive_retention_age_s, settings.free_space_mark_bytes
-        self._stays_s = settings.archive_vacuum_after_s + VACUUM_S  # that a removed file stays on the disk
+        self._stays_s = settings.archive_vacuum_after_s + VACUUM_S  # of a removed file on the disk
 
     def warning(self) -> str | None:
-        """Return a sentence about a disk that will be full before retention limits the archive."""
+        """Describe a disk that will be full before retention limits the archive."""
         left_s = self.full_in_s
         if self._keeps_s is None or left_s is None:
             return None
@@ -88,7 +88,7 @@ class Growth:
 
 
 def bytes_below(folder: Path) -> int:
-    """Return the size of all files in a folder. Files that disappear meanwhile do not count."""
+    """Return the size of all files in a folder, without files that disappear meanwhile."""
     total = 0
     for path, _, names in os.walk(folder):
         for name in names:

@@ -1,4 +1,4 @@
-"""The process that writes tables, as the broker sees it."""
+"""The broker's interface to the process that writes tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from ...children import frames, processes
 
-STOP_S = 5.0  # that a process may take to end; then it is killed, which loses nothing
+STOP_S = 5.0  # until an ending process is killed, which loses nothing
 
 
 class ProcessEnded(Exception):
@@ -34,7 +34,7 @@ class RecorderProcess:
         return None if process is None or process.poll() is not None else process.pid
 
     def ask(self, request: dict[str, Any], attachments: Sequence[bytes] = ()) -> dict[str, Any]:
-        """Return the reply to a request. Raises ProcessEnded if the process ended instead; the next request starts another."""
+        """Return the reply to a request. Raises ProcessEnded; the next request starts another process."""
         with self._asking:
             try:
                 process = self._started()
@@ -69,7 +69,6 @@ class RecorderProcess:
             return self._process
 
     def _end(self) -> int | None:
-        """End the process; return its exit code."""
         with self._lock:
             process, self._process = self._process, None
         if process is None:

@@ -1,8 +1,8 @@
-"""The broker's thread that has settled messages recorded, by one recording after another.
+"""The broker's thread that has settled messages recorded.
 
-A queue is due in three cases: its oldest settled message without a recording has waited for `archive_after_s`, its settled
-messages make a file of `archive_file_bytes`, or the queue was deleted. Queues take turns. A queue whose table cannot be written
-waits, longer each time, and delays no other. It loses nothing meanwhile.
+A queue is due if its oldest unrecorded settled message has waited for `archive_after_s`, if its settled messages make a file of
+`archive_file_bytes`, or if it was deleted. Queues take turns. A queue whose table cannot be written waits, longer each time,
+delays no other, and loses nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RECORDING_ROWS = 64 << 16  # of one recording
 RECORDING_FILES = 4  # of one recording; a commit costs as much as a quarter of a file
 FIRST_WAIT_S = 1.0  # after a failed attempt; doubled after each further one
 LONGEST_WAIT_S = 60.0
-#: The archive is behind after this many times `archive_after_s`, and this long in addition, for the recording itself.
+#: The archive is behind after this many times `archive_after_s`, and these seconds for the recording itself.
 BEHIND, BEHIND_S = 3, 30.0
 KEEP_S = 3600.0  # between two maintenances of a table
 FIRST_KEEP_S = 300.0  # from the start to the first maintenance: other parts start first
@@ -45,7 +45,7 @@ OFF = "off"
 
 
 class RecordedBroker(Protocol):
-    """The broker of a recorder: a protocol, because the import contract places the service above."""
+    """The broker of a recorder."""
 
     broker_id: str
 
@@ -55,13 +55,13 @@ class RecordedBroker(Protocol):
         """Return None if the queue was deleted."""
 
     def sync(self) -> None:
-        """Return when all decisions are on the disk, with any setting of `fsync`."""
+        """Wait until all decisions are on the disk, with any setting of `fsync`."""
 
     def disown(self, content: RecordingContent) -> None:
         """Move an inherited recording to this directory's own lineage."""
 
     def segments(self, content: RecordingContent) -> list[tuple[str, int, int]]:
-        """Return the needed segments: file name, LSN of the first byte, LSN after the last written byte."""
+        """Return the needed segments: file name, position of the first byte, position after the last."""
 
     def tables(self) -> list[str]: ...
 
@@ -99,12 +99,12 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name="penstock-recorder", daemon=True)
         self._last = 0  # id of the queue that was recorded last
         self._backlogs: list[Backlog] = []
-        self._due: list[Backlog] = []  # the due ones of these; the last one is next
+        self._due: list[Backlog] = []  # the last one is next
         self._looked = -math.inf  # time of the last listing
         self._troubles: dict[int, Trouble] = {}  # by queue's id
-        #: By queue's id: since when messages wait, on the wall clock and on the monotonic clock.
+        #: By queue's id: since when messages wait, on the wall clock and the monotonic clock.
         self._waits: dict[int, tuple[int, float]] = {}
-        self._keep_from = monotonic() + FIRST_KEEP_S - KEEP_S  # the first maintenance of a table is counted from here
+        self._keep_from = monotonic() + FIRST_KEEP_S - KEEP_S  # of tables that were not maintained yet
         self._others: list[str] = []  # tables of deleted queues, by folder name
         self._listed = -math.inf  # time of that listing
         self._kept: dict[str, float] = {}  # table's URL → time of its last maintenance
@@ -125,7 +125,7 @@ class Recorder:
         self.growth.change(settings)
 
     def close(self) -> None:
-        """End the thread and the process. An unfinished recording continues at the next start."""
+        """An unfinished recording continues at the next start."""
         self._closing.set()
         self._process.close()
         if self._thread.ident is not None:
@@ -166,7 +166,8 @@ class Recorder:
         return texts
 
     def behind(self) -> str | None:
-        """Describe how far the archive is behind. While a request waits, perhaps for ever, the former backlog still waits."""
+        """Describe how far the archive is behind. While a request waits, perhaps for ever, the backlog is that of the last
+        listing."""
         if self._asking:
             self._look_whether_behind()
         return self._behind
@@ -197,7 +198,7 @@ class Recorder:
                 log.exception("the recorder failed, and tries again in %g s", LOOK_S)
 
     def turn(self) -> bool:
-        """Record the next due queue, or maintain a table. Return False if there is nothing to do."""
+        """Record the next due queue, or maintain a table. Return False if nothing was done."""
         up = self._monotonic()
         if not self._due or up >= self._looked + LOOK_S:
             self._look(up)
@@ -208,7 +209,6 @@ class Recorder:
         return self._record(backlog)
 
     def _look(self, up: float) -> None:
-        """List the due queues. This asks the engine for all queues."""
         self._looked, self._backlogs = up, self._host.submit(ListBacklogs())
         before = self._waits
         self._waits = {backlog.queue_id: (backlog.waiting_since, up) for backlog in self._backlogs if backlog.waiting_rows}
@@ -235,11 +235,11 @@ class Recorder:
         return waited_s >= self._settings.archive_after_s or enough or backlog.departed
 
     def _record(self, backlog: Backlog) -> bool:
-        """Carry out one recording. Return False on failure."""
+        """Return False on failure."""
         most_bytes = RECORDING_FILES * self._settings.archive_file_bytes
         current = self._host.submit(BeginRecording(backlog.queue_id, RECORDING_ROWS, most_bytes))
         if backlog.current is None and current is not None and current.rows.count >= backlog.waiting_rows:
-            self._waits.pop(backlog.queue_id, None)  # it has all waiting rows: later settlements start a new wait
+            self._waits.pop(backlog.queue_id, None)  # later settlements start a new wait
         content = None if current is None else self._host.content(backlog, current)
         if current is None or content is None:
             return True
@@ -248,7 +248,7 @@ class Recorder:
         if not content.rows:
             self._host.submit(EndRecording(backlog.queue_id, current.number, -1))
             return True
-        self._host.sync()  # a power cut must not lose this recording: its number would be given again, and the table "has" it
+        self._host.sync()  # a power cut must not lose this recording: another one would get its number
         url = table_url(self.url, backlog.queue)
         content = content._replace(archive_message=content.archive_message or self._settings.archive_message)
         request, attachments = _request(content, url, self._settings.archive_file_bytes, self._host.segments(content))
@@ -275,8 +275,7 @@ class Recorder:
             self._asking = False
 
     def _disown(self, backlog: Backlog, content: RecordingContent) -> bool:
-        """Move an inherited recording, which the table lacks or has with other rows, to the own lineage. Return False on
-        failure."""
+        """Move an inherited recording to the own lineage. Return False on failure."""
         try:
             self._host.disown(content)
         except errors.StorageError as error:
@@ -312,7 +311,7 @@ class Recorder:
             self._behind = None
 
     def _list_tables(self, up: float) -> bool:
-        """List tables of deleted queues when it is time: these also have old days."""
+        """List tables of deleted queues, which also have old days."""
         if up < max(self._listed, self._keep_from) + KEEP_S or (is_local(self.url) and not os.path.isdir(local_path(self.url))):
             return False
         self._listed = up
@@ -337,7 +336,7 @@ class Recorder:
         url = next((url for url in tables if up >= self._kept.get(url, self._keep_from) + KEEP_S), None)
         if url is None:
             return False
-        # Otherwise a power cut might lose the end of a recording whose rows are removed here.
+        # A power cut must not lose the end of a recording whose rows are removed here.
         self._host.sync()
         self._kept[url] = up
         vacuum = up >= self._vacuumed.get(url, -math.inf) + VACUUM_S
@@ -369,7 +368,7 @@ class Recorder:
         return True
 
     def _tables(self) -> dict[str, str | None]:
-        """Return URL and queue of the tables. For deleted queues only the tables have the names."""
+        """Return URL and queue of the tables. Only the tables have the names of deleted queues."""
         gone: dict[str, str | None] = {f"{self.url.rstrip('/')}/{name}": None for name in self._others}
         return gone | {table_url(self.url, queue): queue for queue in self._host.tables()}
 

@@ -1,7 +1,6 @@
-"""The process that writes tables: requests on stdin, replies on stdout, one after another. `penstock archiver` runs it.
+"""The process that writes tables, `penstock archiver`: requests on stdin, replies on stdout, one after another.
 
-It ends when stdin ends, and so with its parent. The next process handles files that no commit names, and commits without a
-reply.
+It ends with its parent, when stdin ends. The next process handles files that no commit names, and commits without a reply.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from ..write.table_files import TableStore, short, store_of
 
 log = logging.getLogger("penstock.archiver")
 
-STORES = 500  # remembered from request to request; one of an object store takes 100 KB
-NICE = 10  # if broker and process share a core, the broker gets nine tenths of it
+STORES = 500  # that stay open between requests; one of an object store takes 100 KB
+NICE = 10  # on a shared core, the broker gets nine tenths
 
 Step = Callable[[str], None]
 
@@ -75,7 +74,7 @@ class RecorderWorker:
         return self._stores[url]
 
     def answer(self, request: ChildFrame) -> dict[str, Any]:
-        """Carry out a request. A reply with an `error` has `refused` if an operator must act."""
+        """Return a reply. If it has an `error`, `refused` states whether an operator must act."""
         try:
             return _REQUESTS[request.header["op"]](self, request)
         except TableRefused as error:

@@ -1,5 +1,5 @@
-"""Layout of an archive table, for its writers and its readers.
+"""Layout of an archive table.
 
-layout    columns, partition, folders and files
-features  features of Delta tables that a read or a commit supports
+layout    columns, partition, files, folders
+features  supported features of Delta tables
 """

@@ -1,7 +1,7 @@
-"""Features of a Delta table, which any writer can turn on.
+"""Features of Delta, which any writer of a table can turn on.
 
-Features that a read or a commit does not support are refused, because their rules are unknown. The error names the table, the
-feature and the command of Spark SQL that removes the feature.
+Unsupported features are refused, because their rules are unknown. The error has the command of Spark SQL that removes the
+feature.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ...errors import ArchiveUnsupported
 DELETION_VECTORS = "deletionVectors"
 MAX_READER, MAX_WRITER = 3, 7  # protocol versions; later changes are features
 
-#: Of a read. Column mapping is in use only with the property `delta.columnMapping.mode`.
+#: Supported by a read. Column mapping is in use only with the property `delta.columnMapping.mode`.
 READ = frozenset({DELETION_VECTORS, "v2Checkpoint", "timestampNtz", "vacuumProtocolCheck", "columnMapping"})
-#: Of a commit, unless `check_writable` finds a property or column that uses them.
+#: Supported by a commit, unless `check_writable` finds a property or column that uses them.
 WRITTEN = frozenset(
     {
         *{DELETION_VECTORS, "v2Checkpoint", "timestampNtz", "columnMapping"},
@@ -33,7 +33,7 @@ _OF_WRITER = {
 }
 
 _DROP = "`ALTER TABLE … DROP FEATURE {}`"
-#: Commands of Spark SQL that remove a feature, if dropping it is not enough or leaves another feature behind.
+#: Commands that remove a feature, if dropping it is not enough or leaves another feature behind.
 _REMEDIES = {
     "rowTracking": "`ALTER TABLE … SET TBLPROPERTIES ('delta.enableRowTracking' = 'false')`, then "
     + " and ".join(_DROP.format(name) for name in ("rowTracking", "domainMetadata")),
@@ -47,7 +47,7 @@ _LASTING = frozenset({"allowColumnDefaults", "identityColumns"})
 _AWAY = "move the table away, and the broker makes a new one"
 _SPARK_READS = 'read the table with Spark\'s format("delta")'
 
-#: Metadata keys of columns with rules for writers, and the text for an error.
+#: Metadata keys of columns with rules for writers, and their text in an error.
 _RULES = {
     "delta.invariants": "an invariant",
     "delta.generationExpression": "a generated value",
@@ -70,7 +70,7 @@ def check_readable(table: Any, url: str, instead: str = _SPARK_READS) -> None:
 
 
 def check_writable(table: Any, url: str) -> None:
-    """Check that rows can be added to a table, and its files merged."""
+    """Check that files can be added and merged."""
     check_readable(table, url, _AWAY)
     protocol, properties = table.protocol(), table.metadata().configuration
     version = protocol.min_writer_version
@@ -81,7 +81,7 @@ def check_writable(table: Any, url: str) -> None:
             constraint = name.removeprefix(_CONSTRAINT)
             remedy = f"`ALTER TABLE … DROP CONSTRAINT {constraint}`"
             raise _refusal(url, f"has the check constraint {constraint!r} ({expression})", remedy)
-    if _FORGETS in properties:  # a recording that was committed before a crash would be committed again after it
+    if _FORGETS in properties:  # a recording would be committed again after a crash
         remedy = f"`ALTER TABLE … UNSET TBLPROPERTIES ('{_FORGETS}')`"
         raise _refusal(url, f"forgets by its property {_FORGETS} which messages are recorded", remedy)
     for field in table.schema().fields:
@@ -91,7 +91,7 @@ def check_writable(table: Any, url: str) -> None:
 
 
 def refusal_of(error: Exception, url: str) -> ArchiveUnsupported | None:
-    """Return the error if delta-rs cannot open a table because of its protocol."""
+    """Return None if an error of delta-rs has another cause than the table's protocol."""
     text = str(error)
     if "Kernel error: Unsupported" not in text and "catalog-managed" not in text:
         return None
@@ -99,7 +99,7 @@ def refusal_of(error: Exception, url: str) -> ArchiveUnsupported | None:
 
 
 def _implied(by_version: Mapping[int, tuple[str, ...]], version: int, most: int) -> set[str]:
-    """Return the features of a protocol version that does not list them by name."""
+    """Return the features of a protocol version without a list of names."""
     return {name for at, names in by_version.items() if at <= version < most for name in names}
 
 

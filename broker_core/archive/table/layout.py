@@ -1,12 +1,11 @@
-"""Layout of an archive table: columns, partition, Parquet files, folders, and the conversion of rows to those of a read.
+"""Layout of an archive table, and the conversion of its rows to those of a read.
 
-A row has the content of a settled message in columns that any program can read, and its outcome. The columns are the same for
-all senders. The exact bytes of an AMQP client's message are stored apart from its body: the bare message is `envelope` followed
-by `body`. If a message does not end with its body, `message` has all of its bytes. Spark sends columns, so its rows have neither.
+A row is a settled message, in columns that any program can read. They are the same for all senders. The exact bytes of an AMQP
+client's bare message are `envelope` followed by `body`, or `message` if it does not end with its body. Spark sends columns, so
+its rows have neither.
 
-The table is a persisted format that other programs read. To change it: add a nullable column to `COMMENTS`, and to `ADDED`,
-nothing else. The next commit adds the column to existing tables, and a reader finds nulls if a file lacks it. A column never
-changes its type, and is never removed.
+To change this persisted format: add a nullable column to `COMMENTS` and `ADDED`, nothing else. The next commit adds the column to
+existing tables. In files without it, readers find nulls. A column never changes its type, and is never removed.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from ...messages.columns import COLUMNS as MESSAGE
 
 STATE = "archived"  # of all rows
 
-#: All columns in their order, with their comments in the table. Those for people come first.
+#: All columns in their order, with their comments in the table.
 COMMENTS: dict[str, str] = {
     "sequenceNumber": "Number of the message in its queue, from 0",
     "enqueuedTime": "Time of arrival in the queue",
@@ -70,9 +69,9 @@ EXACT = ("message", ENVELOPE, "encodedAnnotations", "footer")
 OWN: dict[str, pa.DataType] = {"queueId": pa.int64(), "pass": pa.int64(), "lineage": pa.string()}
 _TYPES = {**{name: column.type for name, column in MESSAGE.items()}, ENVELOPE: pa.binary(), **OWN}
 _NOT_NULL = {*NOT_NULL, *OWN}
-#: The columns that a read of the journal returns in the stored form.
+#: Columns of a read of the journal, in the stored form.
 STORED: tuple[str, ...] = tuple(name for name in COMMENTS if name in MESSAGE)
-#: The columns that the table and a read have in common. (A read makes `message` out of several columns.)
+#: Columns of both the table and a read. (A read makes `message` out of several columns.)
 READABLE: tuple[str, ...] = tuple(name for name in STORED if name not in EXACT and MESSAGE[name].read != NOBODY)
 #: Columns that tables of earlier versions may lack.
 ADDED: frozenset[str] = frozenset({"failures"})
@@ -89,7 +88,7 @@ def partition_folder(day: str) -> str:
 
 
 def day_of(path: str) -> str | None:
-    """Return the day of a file, if its path contains one."""
+    """Return the day of a file; None if its path contains none."""
     name, _, day = path.split("/", 1)[0].partition("=")
     return day if name == DAY and day[:1].isdigit() else None
 
@@ -119,7 +118,7 @@ def with_day(rows: pa.Table, day: str) -> pa.Table:
 def days_of(times: pa.Array) -> pa.Array:
     import pyarrow.compute as pc
 
-    # Without the time zone, for which Arrow would ask the system's database. The numbers are in UTC.
+    # As numbers in UTC: for a time zone, Arrow would ask the system's database.
     ends = pc.min_max(times.view(pa.int64()))
     first, last = (ends[end].as_py() // _DAY_US for end in ("min", "max")) if len(times) else (0, 0)
     if first == last:  # nearly always
@@ -135,30 +134,29 @@ COMMENTED: pa.Schema = pa.schema(
     [field.with_metadata({"comment": COMMENTS.get(field.name, "Day of arrival, in UTC")}) for field in SCHEMA]
 )
 
-#: Rows of a row group. A reader takes all or none of a group, so a task of a read may be as small.
+#: Rows of a row group, the smallest task of a read.
 ROW_GROUP_ROWS = 1 << 17
 ROW_GROUP_BYTES = 64 << 20  # before compression, if those are fewer rows
 COMPRESSION = "zstd"
-COMPRESSION_LEVEL = 1  # half the time of Parquet's default level, and files a few hundredths larger
-#: Columns without a dictionary. If all values differ, it makes the file larger; this one took a quarter of the time.
+COMPRESSION_LEVEL = 1  # half the time of the default level; files a few hundredths larger
+#: Columns without a dictionary: all values differ, and it took a quarter of the time.
 _NO_DICTIONARY = frozenset({"sequenceNumber"})
-#: Columns without useful statistics. Nearly all rows have a value, or the column is a map, whose nulls look like empty maps.
-#: Statistics of other columns at least tell a read that all values are null.
+#: Columns without useful statistics: nearly all rows have a value, or nulls look like empty maps.
 _NO_STATISTICS = frozenset({"body", "properties", "annotations"})
 _LEAVES_OF_MAP = (".key_value.key", ".key_value.value")
-#: Columns with lowest and highest values in the table's log.
+#: Columns with ranges in the table's log.
 LOG_STATISTICS = ("sequenceNumber", "enqueuedTime", "settledTime", "outcome", "queueId", "pass", "lineage")
-#: Properties of a table. Other writers would write statistics of the first 32 columns.
+#: Without this property, other writers would write statistics of the first 32 columns.
 PROPERTIES = {"delta.dataSkippingStatsColumns": ",".join(LOG_STATISTICS)}
 
 
-#: Columns with a Bloom filter in each row group: a search for one id reads only the row groups that may have it.
+#: Columns with a Bloom filter in each row group.
 FILTERED = ("messageId", "correlationId")
 FALSE_POSITIVES = 0.01  # of a filter, which takes about 2 bytes for each row
 
 
 def file_options(rows: pa.Table) -> dict[str, Any]:
-    """Return the options of a file. `rows` are those of its first row group: filters are made for as many rows."""
+    """Return the options of a file. Filters are made for the number of `rows`, its first row group."""
     filters = {
         name: {"ndv": max(1, rows.num_rows), "fpp": FALSE_POSITIVES}
         for name in FILTERED
@@ -174,7 +172,7 @@ def file_options(rows: pa.Table) -> dict[str, Any]:
 
 
 def _leaves(without: frozenset[str]) -> list[str]:
-    """Return columns of a file as Parquet names them: a map has one for its keys and one for its values."""
+    """Return columns as Parquet names them: a map has one for keys and one for values."""
     names = [name for name in FILE_SCHEMA.names if name not in without]
     is_map = {name: pa.types.is_map(FILE_SCHEMA.field(name).type) for name in names}
     return [f"{name}{leaf}" for name in names for leaf in (_LEAVES_OF_MAP if is_map[name] else ("",))]
@@ -182,8 +180,8 @@ def _leaves(without: frozenset[str]) -> list[str]:
 
 FOLDER_BYTES = 200  # of a folder's name; file systems allow 255
 _HASH_DIGITS = 16
-#: Bytes that have a meaning in paths or URLs, would hide the folder (a leading dot or underscore), are a trailing dot, or look
-#: like an escape.
+#: Bytes with a meaning in paths or URLs, a leading dot or underscore (which hide a folder), a trailing dot, and the start of an
+#: escape.
 _ESCAPED = re.compile(rb"[^A-Za-z0-9_.-]|^[._]|\.$|-(?=x(?:[0-9A-F]{2}|x))")
 _ESCAPE = re.compile(rb"-x([0-9A-F]{2})")
 _PARTIAL_ESCAPE = re.compile(rb"-(x[0-9A-F]?)?$")
@@ -192,9 +190,8 @@ _PARTIAL_ESCAPE = re.compile(rb"-(x[0-9A-F]?)?$")
 def folder_name(queue: str) -> str:
     """Name the folder of a queue's table, in at most `FOLDER_BYTES` ASCII characters. Different queues have different folders.
 
-    Letters, digits and `_ . -` remain. Every other byte of the name in UTF-8 becomes `-xHH`, and so does a leading dot or
-    underscore. So the name means the same in a path, a URL, a glob and a key of an object store. (`=` would make it a partition
-    of Hive.) A name that is too long ends with a hash of the whole name.
+    Bytes of `_ESCAPED` become `-xHH`. So the name means the same in a path, a URL, a glob and a key of an object store. (`=`
+    would make it a partition of Hive.) A name that is too long ends with a hash of the whole name.
     """
     octets = queue.encode()
     name = _ESCAPED.sub(lambda match: b"-x%02X" % match[0][0], octets)
@@ -205,7 +202,7 @@ def folder_name(queue: str) -> str:
 
 
 def queue_in(folder: str) -> str | None:
-    """Return the queue of a folder; None if the folder has only the beginning of its name, or is not named after a queue."""
+    """Return the queue of a folder; None if the folder's name is cut, or is not that of a queue."""
     try:
         name = _ESCAPE.sub(lambda match: bytes.fromhex(match[1].decode()), folder.encode()).decode()
     except UnicodeDecodeError:
@@ -228,7 +225,7 @@ def needed(columns: Sequence[str]) -> list[str]:
 
 
 def useful(present: list[str], columns: Sequence[str], *, all_exact: bool) -> list[str]:
-    """Leave out columns that `needed` has for other rows than those of this row group.
+    """Leave out columns of `needed` that are useless for this row group.
 
     `bodyType` is needed only with a `message`. Messages are encoded from columns only if some rows have no exact bytes.
     """
@@ -239,11 +236,11 @@ def useful(present: list[str], columns: Sequence[str], *, all_exact: bool) -> li
 
 
 def rows_of_read(columns: Sequence[str], rows: pa.RecordBatch, queue: str) -> pa.RecordBatch:
-    """Return rows of the table as the broker sends those of a queue: a batch of `assembly.needed(columns)` in the stored form.
+    """Convert rows of the table to a batch of `assembly.needed(columns)` in the stored form, as the broker sends rows of a queue.
 
-    `rows` has at least the columns `needed(columns)`, in any Arrow types that a writer may choose. A column that an older file
-    lacks is null. The rows have no `message`, and need no decoding, unless it is one of `columns`. Messages without a type of
-    body keep it: they have no body, or cannot be decoded, which the reader finds out again.
+    `rows` has the columns `needed(columns)`, in the Arrow types that a writer chose. A column that the file lacks is null. Unless
+    `message` is one of `columns`, only rows without a type of body have it: they have no body, or cannot be decoded, which the
+    reader finds out again.
     """
     schema = arrow_schema(assembly.needed(columns), stored=True)
     count, constants = rows.num_rows, {"state": STATE, "queue": queue}
@@ -263,7 +260,7 @@ def rows_of_read(columns: Sequence[str], rows: pa.RecordBatch, queue: str) -> pa
 
 
 def exact_messages(rows: pa.RecordBatch) -> pa.Array:
-    """Return the bare messages of AMQP clients, byte for byte. Other rows, and rows without exact bytes, are null."""
+    """Return the bare messages of AMQP clients, byte for byte. Rows without exact bytes are null."""
     import pyarrow.compute as pc
 
     message, envelope = (_column(rows, name, pa.binary()) for name in ("message", ENVELOPE))
@@ -287,7 +284,7 @@ def _column(rows: pa.RecordBatch, name: str, type_: pa.DataType) -> pa.Array:
 
 
 def _typed(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Convert to a type: another program that compacts a table may write large strings, views or dictionaries."""
+    """Convert the large strings, views or dictionaries of other writers."""
     if array.type == wanted:
         return array
     if pa.types.is_dictionary(array.type):

@@ -1,9 +1,9 @@
 """Merges of small files into larger ones, in the order of their sequence numbers.
 
-Files grow with the age of their day. While a day lasts, many small files become files of the usual size. When it has ended, and
-nearly all of its messages are recorded, its files become large ones. So a table of years has few files.
+While a day lasts, many small files become files of the usual size. When it has ended, and nearly all of its messages are
+recorded, its files become large ones. So a table of years has few files.
 
-Penstock does this instead of delta-rs, so that the files of a commit are on the disk before the commit is.
+Penstock merges files itself, so that they are on the disk before the commit that names them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ SMALL = 4  # a file is small below this fraction of the target size
 ENDED_FILE_BYTES = 256 << 20  # target size of an ended day
 ENDED_SMALL = 2
 ENDED_AFTER = timedelta(days=2)  # from the beginning of a day
-MOST_BYTES = 1 << 30  # of files of ended days that are merged in one go, about: recordings wait meanwhile
-GROUP_FILES = 500  # largest group: all of its files may be open at the same time
+MOST_BYTES = 1 << 30  # of files of ended days, about, that are merged in one go: recordings wait meanwhile
+GROUP_FILES = 500  # of a group, whose files may all be open at the same time
 
 
 class TableFile(NamedTuple):
@@ -59,7 +59,7 @@ def small(members: Sequence[TableFile], file_bytes: int, fraction: int = SMALL) 
 
 
 def put_together(store: TableStore, group: Sequence[TableFile], file_bytes: int) -> list[parquet.DataFile] | None:
-    """Write the rows of a group to new files. Return None if a file has foreign columns, so another program wrote it."""
+    """Write the rows of a group to new files. Return None if another program wrote a file, which then has foreign columns."""
     sources = []
     for member in group:
         sources.append(MergeInput(store, member.path))

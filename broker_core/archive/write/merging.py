@@ -1,6 +1,6 @@
-"""The rows of several files in one order. If the rows of files interleave, only a part of each file is in memory.
+"""The rows of several files in one order. If they interleave, only a part of each file is in memory.
 
-The rows of our own files are in order. Files that another program has rewritten may not be, and are read as a whole.
+The rows of our own files are in order. A file that another program has rewritten may not be, and is then read as a whole.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Keys = list[npt.NDArray[np.int64]]
 
 
 class MergeInput:
-    """A file to be read, and the keys of its first and last rows."""
+    """A file, and the keys of its first and last rows."""
 
     def __init__(self, store: TableStore, path: str) -> None:
         self._store, self._path = store, path
@@ -53,7 +53,7 @@ class MergeInput:
             self.ends = min(self.ends[0], first), max(self.ends[1], last)
 
     def batches(self, *, alone: bool) -> Iterator[pa.Table]:
-        """Yield the rows in order, with all columns; in small parts unless the file is read alone."""
+        """Yield the rows in order, with all columns; in small parts unless `alone`."""
         with self._store.open(self._path) as source, pq.ParquetFile(source, **scan.READ_OPTIONS) as file:
             if not self._is_sorted:
                 # Converted first: Arrow cannot sort views, which other writers use for strings.
@@ -68,11 +68,11 @@ class MergeInput:
 
 
 class _OpenInput:
-    """An input that is being read. `rows` are in memory and not taken yet."""
+    """An input that is being read."""
 
     def __init__(self, batches: Iterator[pa.Table]) -> None:
         self._batches = batches
-        self.rows: Any = None  # a table; None at the end of the file
+        self.rows: Any = None  # in memory, not taken yet; None at the end of the file
         self._follow()
 
     def _follow(self) -> None:

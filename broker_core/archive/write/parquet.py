@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 from ..table import layout as table
 from .table_files import TableStore
 
-TABLE_COST = 32 << 10  # bytes of Arrow's objects for a table, in addition to its values
+TABLE_COST = 32 << 10  # bytes of a table in addition to its values
 
 
 @dataclass
 class DataFile:
-    """A file that is written and stored, and that no commit names yet."""
+    """A stored file that no commit names yet."""
 
     path: str  # below the table's folder
     day: str  # value of the partition column
@@ -33,7 +33,7 @@ class DataFile:
 
 
 def write(store: TableStore, name: str, tables: Iterable[pa.Table], file_bytes: int) -> list[DataFile]:
-    """Write rows to files of about `file_bytes`, with names that begin with `name`. Return when they are stored.
+    """Write rows to files of about `file_bytes`, whose names begin with `name`. Return when they are stored.
 
     After a failure, the files are removed if possible, otherwise by vacuum.
     """
@@ -94,7 +94,7 @@ def _groups(tables: Iterable[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
 
 
 class _FileWriter:
-    """A file that is being written; `written` is called with its path after each row group."""
+    """A file in writing; `written` is called with its path after each row group."""
 
     def __init__(self, store: TableStore, path: str, day: str, written: Callable[[str], object]) -> None:
         self._path, self.day, self._written = path, day, written
@@ -139,7 +139,7 @@ class _FileWriter:
 
 
 def _statistics(metadata: Any) -> str:
-    """Return the statistics of a file as Delta's log has them: times are cut to milliseconds."""
+    """Return a file's statistics as in Delta's log: times are cut to milliseconds."""
     places = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}

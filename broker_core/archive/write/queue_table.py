@@ -1,7 +1,7 @@
-"""Tables: one commit for each recording, and the maintenance that keeps a table small: compaction, retention, vacuum.
+"""Tables: one commit for each recording; compaction, retention, vacuum.
 
-Other programs may commit between our commits, as long as they keep the columns. Rows that they add are read like ours, but
-belong to no queue and no recording.
+Other programs may commit between our commits, as long as they keep the columns. Their rows are read like ours, but belong to no
+queue and no recording.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ log = logging.getLogger("penstock.archiver")
 PASS = "penstock.pass"  # key of a commit: the number of its recording
 HISTORY = 1000  # newest commits that are searched for a recording
 RETRIES = 100  # of a commit, if other programs commit meanwhile
-#: Properties of Delta that limit its memory of removed files and of old versions, with their defaults in hours.
+#: Properties of Delta that limit its memory of removed files and old versions, with their defaults in hours.
 _FORGETS = {"delta.deletedFileRetentionDuration": 7 * 24, "delta.logRetentionDuration": 30 * 24}
 CHECKPOINT_COMMITS = 20
-#: For each commit: otherwise delta-rs would write the checkpoint, and remove old commits, before they are on the disk.
+#: Otherwise delta-rs would write the checkpoint, and remove old commits, before they are on the disk.
 _NOTHING_BESIDE = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -80,7 +80,7 @@ class QueueTable:
     def __init__(self, store: TableStore, broker_id: str, queue: str | None, durable_version: int | None = None) -> None:
         self._store, self._broker_id = store, broker_id
         self.url = store.url
-        self.replaced = 0  # bytes of the files that compaction replaced; vacuum removes them later
+        self.replaced = 0  # bytes of files that compaction replaced, until vacuum removes them
         try:
             self._table = self._found(broker_id, queue)
         except TableUnreachable:
@@ -159,7 +159,7 @@ class QueueTable:
                 )
 
     def version_with(self, application_id: str, number: int, *, inherited: bool = False) -> int | None:
-        """Return the table's version, which is on the disk, if it has the recording of this number.
+        """Return the table's version, after a sync, if it has this recording.
 
         `inherited`: the recording began before this directory was restored, and its original may have recorded more since.
         """
@@ -175,7 +175,7 @@ class QueueTable:
         return version
 
     def check_has(self, content: RecordingContent, rows: RowSet) -> None:
-        """Check that the table's recording has these rows, or more."""
+        """Raise TableRefused unless the table's recording has these rows, or more."""
         missing = rows.minus(self._rows_of(content))
         if missing and all(rows.minus(committed) for committed in self._committed(content)):
             raise TableRefused(
@@ -187,25 +187,25 @@ class QueueTable:
         return self._rows_of(content) == content.rows or content.rows in self._committed(content)
 
     def _committed(self, content: RecordingContent) -> Iterator[RowSet]:
-        """Yield the rows of a recording in the versions that its commits made. Other writers may have deleted some since."""
+        """Yield the rows of a recording in the versions of its commits. Other writers may have deleted some since."""
         for entry in self._table.history(HISTORY):
             if entry.get(PASS) == str(content.number):
                 with contextlib.suppress(ArchiveUnreachable):  # vacuum has removed the files
                     yield self._rows_of(content, entry["version"])
 
     def _rows_of(self, content: RecordingContent, version: int | None = None) -> RowSet:
-        """Return the rows of a recording in a version of the table; None: the newest version."""
+        """Return the rows of a recording in a version, by default the newest."""
         recording = files_of.Table(self.url, self._broker_id, content.queue_id, ((content.lineage, content.number),), NO_TABLE)
         bounds = recording.of_recording(content.number)
         parts = [np.array([], np.int64)]
         for file in files_of.version(recording, bounds, version).files:
-            share = scan.FileShare(file.path)  # including rows that a deletion vector removes: they were recorded
+            share = scan.FileShare(file.path)  # with rows that a deletion vector removes: they were recorded
             batches = scan.batches(scan.opened(self.url, file.path), share, ["sequenceNumber"], bounds)
             parts += [batch.column("sequenceNumber").to_numpy() for batch in batches]
         return RowSet.of_sequences(np.unique(np.concatenate(parts)))
 
     def add(self, application_id: str, number: int, files: Sequence[DataFile]) -> int:
-        """Add the files of a recording in one commit, and return its version."""
+        """Return the version of the commit."""
         properties = CommitProperties(
             custom_metadata={BROKER: "pass", PASS: str(number)},
             max_commit_retries=RETRIES,
@@ -217,7 +217,7 @@ class QueueTable:
         return self._table.version()
 
     def _after_commit(self, before: int) -> None:
-        """Sync the log after commits. Sometimes write a checkpoint, and remove commits that no reader needs."""
+        """Sync the log. Sometimes write a checkpoint, and remove commits that no reader needs."""
         self._table.update_incremental()
         version = self._table.version()
         self._store.sync_log(version)
@@ -244,16 +244,16 @@ class QueueTable:
         return sum(map(len, compaction.small(self._members(), file_bytes)))
 
     def compact(self, file_bytes: int) -> int:
-        """Merge small files; return how many files are gone."""
+        """Return how many files are gone."""
         return self._merge(compaction.small(self._members(), file_bytes), file_bytes)
 
     def compact_ended_days(self, now: datetime) -> int:
-        """Merge files of ended days into large ones; return how many files are gone. Call it again until none is."""
+        """Return how many files are gone. Call it again until none is."""
         groups = compaction.of_ended_days(self._members(), now)
         return self._merge(groups, compaction.ENDED_FILE_BYTES, compaction.MOST_BYTES)
 
     def _merge(self, groups: Sequence[Sequence[TableFile]], file_bytes: int, most_bytes: float = math.inf) -> int:
-        """Merge groups of files, with one commit for each, until `most_bytes` are replaced."""
+        """Merge each group in a commit of its own, until `most_bytes` are replaced."""
         gone, most = 0, self.replaced + most_bytes
         for group in groups:
             if self.replaced >= most:
@@ -261,8 +261,8 @@ class QueueTable:
             try:
                 self._add_columns()
                 new = compaction.put_together(self._store, group, file_bytes)
-                # delta-rs might not notice that another program has rewritten the same files. So these files must be in the
-                # version that the commit follows, and the commit is not repeated.
+                # delta-rs might not notice that another program has rewritten the same files. So the version before the commit
+                # must have them, and the commit is not repeated.
                 if new is not None and set(group) <= set(self._members()):
                     properties = CommitProperties(custom_metadata={BROKER: "compaction"}, max_commit_retries=0)
                     self._commit(new, group, properties)
@@ -297,7 +297,7 @@ class QueueTable:
         self._after_commit(before)
 
     def _add_columns(self) -> None:
-        """Add the columns that an earlier version of the table lacks, in a commit of its own."""
+        """Add the columns that the table lacks, in a commit of its own."""
         existing = {field.name for field in self._table.schema().fields}
         missing = [field for field in deltalake.Schema.from_arrow(table.SCHEMA).fields if field.name not in existing]
         if missing:
@@ -306,7 +306,7 @@ class QueueTable:
             log.info("the table %s has the new columns %s", self.url, ", ".join(field.name for field in missing))
 
     def expire(self, age_s: float, now: datetime) -> int:
-        """Remove days if all of their messages arrived more than `age_s` seconds ago. Vacuum removes the files."""
+        """Remove days whose messages are all older than `age_s` seconds. Vacuum removes the files."""
         keep_from = (now.astimezone(timezone.utc) - timedelta(seconds=age_s)).date()
         days = pa.table(self._table.get_add_actions(flatten=True))[f"partition.{table.DAY}"].to_pylist()
         old = [day for day in days if day is not None and str(day) < keep_from.isoformat()]
@@ -351,7 +351,7 @@ class QueueTable:
         return self._table.metadata().configuration.get(name, str(default)).lower() == "true"
 
     def _remember_for(self, hours: int) -> None:
-        """Let the table's log remember removed files this long. A forgotten file looks like that of an interrupted attempt."""
+        """Let the log remember removed files this long. A forgotten file looks like that of an interrupted attempt."""
         configuration = self._table.metadata().configuration
         forgets = {name: _hours(configuration.get(name)) for name, enough in _FORGETS.items() if hours > enough}
         if wanted := {name: f"interval {hours} hours" for name, after in forgets.items() if after < hours}:

@@ -1,6 +1,6 @@
 """The rows of a recording as rows of the table, in the order of their sequence numbers.
 
-Messages of AMQP clients are decoded into columns here, in the archiver's process.
+Messages of AMQP clients are decoded into columns here.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ...reading.dead_letters import QueueNames
 from ...reading.slices import slice_of
 from ..table import layout as table
 
-DECODED_ROWS = 4096  # of AMQP clients' messages: smaller batches, on average, are copied into one before they are decoded
-READ_BYTES = 16 << 20  # of payload in one table, if those are fewer rows than a row group has
+DECODED_ROWS = 4096  # of AMQP clients' messages: smaller batches, on average, are joined before they are decoded
+READ_BYTES = 16 << 20  # of payload in one table, at most
 
 
 class RecordingContent(NamedTuple):
-    """The content of a recording, for the process that writes it."""
+    """The content of a recording."""
 
     queue: str
     queue_id: int
@@ -44,11 +44,11 @@ class RecordingContent(NamedTuple):
     version: int = NO_TABLE  # table version after the last completed recording
     inherited: bool = False  # it began before the directory was restored
     archive_message: str | None = None  # the queue's option; None: as the setting
-    hold: Any = None  # of the journal: while it exists, dropped segments stay on the disk
+    hold: Any = None  # while it exists, dropped segments of the journal stay on the disk
 
 
 class RecordingRows:
-    """The rows of a recording. Once all are read, `gone` is the number of rows that the journal no longer has."""
+    """The rows of a recording. After `tables`, `gone` counts the rows that the journal no longer has."""
 
     def __init__(self, content: RecordingContent, journal: JournalView) -> None:
         self._content, self._journal = content, journal
@@ -57,8 +57,7 @@ class RecordingRows:
     def tables(self) -> Iterator[pa.Table]:
         """Yield tables of the table's schema, each about a row group or less.
 
-        If the payload of a message is damaged, its row has nulls and an `error`. If it cannot be decoded, its row has its bytes
-        and an `error`.
+        A row has nulls and an `error` if its payload is damaged. It has bytes and an `error` if they cannot be decoded.
         """
         content = self._content
         names = QueueNames(content.queue, content.origins, content.takers)
@@ -102,16 +101,16 @@ _DECODED = tuple(name for name in table.COMMENTS if name in BARE_COLUMNS or name
 
 
 def _batches(messages: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield batches of one form. Small ones of AMQP clients' messages are joined: each costs some hundred vector operations."""
+    """Join small batches of AMQP clients' messages: each batch costs some hundred vector operations."""
     is_encoded = messages.column("message").null_count < messages.num_rows
     is_small = messages.num_rows < DECODED_ROWS * messages.column("message").num_chunks
     yield from (messages.combine_chunks() if is_encoded and is_small else messages).to_batches()
 
 
 def table_rows(messages: pa.RecordBatch, own: Mapping[str, int | str], *, is_exact: bool = True) -> pa.RecordBatch:
-    """Return rows of the table's schema. `messages` are archived, have the columns `table.STORED`, and all have one form.
+    """Return rows of the table's schema. `messages` have the columns `table.STORED` and one form.
 
-    `own` has the values of the columns `table.OWN`, which all rows share. Unless `is_exact`, exact bytes are left out.
+    `own` has the values of the columns `table.OWN`. Unless `is_exact`, exact bytes are left out.
     """
     count = messages.num_rows
     columns: dict[str, pa.Array] = {name: messages.column(name) for name in table.STORED}
@@ -125,7 +124,7 @@ def table_rows(messages: pa.RecordBatch, own: Mapping[str, int | str], *, is_exa
 
 
 def _decoded(messages: pa.RecordBatch, *, is_exact: bool) -> dict[str, pa.Array]:
-    """Return the columns of encoded messages that differ from the stored ones."""
+    """Return the columns that differ from the stored ones."""
     count, sequence = messages.num_rows, messages.column("sequenceNumber")
     malformed: Malformed = {}
     names = [name for name in messages.schema.names if name in ENCODED_COLUMNS or name == "annotations"]

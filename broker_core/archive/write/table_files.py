@@ -1,7 +1,7 @@
-"""Files of tables, in a local folder or in an object store.
+"""Files of tables, in a folder or an object store.
 
-A file in a folder is on the disk before a commit names it. A commit is on the disk before the broker learns of it, because the
-journal may then drop the messages.
+A file is on the disk before a commit names it. A commit is on the disk before the broker learns of it, because the journal may
+then drop the messages.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ _BEGIN, _END = 150, 450  # characters of a long text that `short` keeps
 
 
 def short(error: Exception) -> str:
-    """Return an error's text on one line, without delta-rs's colours. A long text keeps its beginning, and its end with the
-    cause."""
+    """Return an error's text on one line, without delta-rs's colours. A long text is cut in the middle."""
     text = " ".join(_COLOURS.sub("", str(error)).split())
     return text if len(text) <= _BEGIN + _END else f"{text[:_BEGIN]} … {text[-_END:]}"
 
@@ -36,7 +35,7 @@ def store_of(url: str) -> TableStore:
 
 
 class FolderTableStore:
-    """The files of one table in a folder of this host. Paths are below the folder."""
+    """A table in a folder. Paths are below the folder."""
 
     def __init__(self, path: Path) -> None:
         self.url = str(path)
@@ -50,11 +49,11 @@ class FolderTableStore:
 
     def create(self, path: str) -> Any:
         make_folders(self._path / Path(path).parent)
-        # Arrow's file: a file of Python would wait for the interpreter's lock at each written page.
+        # A file of Python would wait for the interpreter's lock at each written page.
         return pa.OSFile(str(self._path / path), "wb")
 
     def start_sync(self, path: str) -> None:
-        """Let the disk begin with the written bytes, so that a sync of another file does not wait for all of them."""
+        """Let the disk begin to write, so that a sync of another file does not wait for all of these bytes."""
         with open(self._path / path, "rb") as file:
             start_sync(file.fileno())
 
@@ -70,8 +69,7 @@ class FolderTableStore:
         sync((self._path / path).parent)
 
     def sync_log(self, version: int) -> None:
-        """Sync all commits up to this version, which any program may have made. Those before the newest checkpoint are not
-        needed."""
+        """Sync all programs' commits up to this version. Those before the newest checkpoint are not needed."""
         if version <= self._synced:
             return
         log = self._path / LOG
@@ -83,8 +81,8 @@ class FolderTableStore:
         self._synced = version
 
     def set_aside_torn(self, durable: int) -> list[str]:
-        """Set aside torn commits above version `durable`, and torn checkpoints. An empty commit replaces a torn one, so that
-        readers find the commits after it."""
+        """Rename torn commits above version `durable`, and torn checkpoints. An empty commit replaces a torn one, so that readers
+        find the commits after it."""
         log = self._path / LOG
         torn = [path for path in sorted(log.iterdir()) if _is_torn(path, durable)]
         if any(path.suffix == ".parquet" for path in torn) and (log / "_last_checkpoint").exists():
@@ -122,7 +120,7 @@ def _is_torn(path: Path, durable: int) -> bool:
 
 
 class ObjectTableStore:
-    """The files of one table in an object store, accessed as delta-rs accesses it. A closed object is durable."""
+    """A table in an object store, accessed as delta-rs accesses it. A closed object is durable."""
 
     def __init__(self, url: str) -> None:
         self.url = url
