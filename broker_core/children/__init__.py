@@ -1,1 +1,1 @@
-"""Child processes of this package: `processes` is their environment, `frames` the messages between them and a broker."""
+"""Child processes: `processes` is their environment and priority, `frames` their messages."""

@@ -1,6 +1,6 @@
-"""Frames between a broker and its child process: a JSON object and attached bytes.
+"""Frames between a broker and its child process.
 
-    frame = u32 length of the header | header: JSON, whose `sizes` are the lengths of the attachments | attachments
+    frame = u32 length of the header | header: a JSON object, `sizes` are the lengths of the attachments | attachments
 
 Little-endian. Both ends have the same version.
 """

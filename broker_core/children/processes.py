@@ -20,14 +20,14 @@ FILES = (
     "SSL_CERT_FILE",
 )
 
-#: Arguments of Popen with which only the parent receives a terminal's Ctrl-C. A new session would also do, but Linux divides the
-#: processors among sessions first (sched(7), autogroup), so `step_back` would have no effect.
+#: Arguments of Popen with which only the parent receives a terminal's Ctrl-C. In a new session, `step_back` would have no effect:
+#: Linux divides processors among sessions first (sched(7), autogroup).
 OWN_GROUP: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"start_new_session": True}
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment, changed so that `python -m penstock` finds the same package. Relative paths become
-    absolute, because the child runs in another directory."""
+    """Return an environment in which `python -m penstock` finds the same package. Paths are absolute, because the child runs in
+    another directory."""
     variables = dict(os.environ)
     variables |= {name: os.path.abspath(variables[name]) for name in FILES if variables.get(name)}
     if variables.get("PYTHONPATH"):  # an empty entry is the working directory
@@ -39,7 +39,7 @@ def environment() -> dict[str, str]:
 
 
 def step_back(nice: int) -> None:
-    """Give this process less of a shared processor than its parent: at 5 the parent gets 3/4 of it, at 10 9/10."""
+    """Give this process less of a shared processor: at 5 the parent gets 3/4 of it, at 10 9/10."""
     os.nice(nice)
     if hasattr(os, "sched_setscheduler"):
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # does not interrupt other processes when it wakes up
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # it does not interrupt others when it wakes up

@@ -1,7 +1,7 @@
 """The chain of a copy: its writer, and its chunks.
 
-Each method makes one attempt, and the caller repeats it. After a StoreError the call may have been carried out or not. Each call
-may be repeated, `put` with the same chunk.
+Each method makes one attempt. After a StoreError it may have succeeded or not, and the caller repeats it, `put` with the same
+chunk.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ChainBroken(StorageError):
 
 
 class Pending(NamedTuple):
-    """A chunk to be put, with all its bytes, which do not change until it is stored."""
+    """A chunk to be put. Its bytes do not change."""
 
     chunk: Chunk
     data: list[Buffer]
@@ -45,7 +45,7 @@ class Pending(NamedTuple):
 
 
 class ChainState(NamedTuple):
-    """A chain that was read, with the files from the parts of all chunks."""
+    """The last chunk, and the files with the parts of all chunks."""
 
     last: Chunk
     contents: Contents
@@ -56,7 +56,7 @@ def _who() -> str:
 
 
 class Chain:
-    """The chain in one store, for one writer. `writer` is a name that no other writer ever has."""
+    """The chain in one store, for one writer, whose name is unique."""
 
     def __init__(self, store: ObjectStore, broker: str, writer: str, kind: str, clock: Callable[[], float] = time.time) -> None:
         self.store, self.broker, self.writer, self.kind = store, broker, writer, kind
@@ -67,10 +67,9 @@ class Chain:
         self._objects = 0
 
     def claim(self, marker: Marker) -> ChainState | None:
-        """Make this writer the copy's writer: no earlier writer can put another chunk. Return the content of the copy; None if it
-        is new.
+        """Fence all earlier writers. Return the content of the copy; None if it is new.
 
-        `marker` contains this writer's name, and is on the disk. Raises CopyFenced if the copy belongs to another directory.
+        `marker`, with this writer's name, is on the disk. Raises CopyFenced if the copy belongs to another directory.
         """
         while True:
             last = last_chunk(self.store)
@@ -79,7 +78,7 @@ class Chain:
             self.number, self.base, self.position = (last.number, last.base, last.position) if last is not None else (0, 0, 0)
             fence = self.prepare([], [], position=self.position, fence=True)
             if self.store.create(fence.chunk.name, fence.data):
-                break  # otherwise another writer was quicker: look again
+                break  # otherwise another writer was quicker
         self._count(fence.chunk)
         state = load(self.store)
         return state if last is not None else None
@@ -140,8 +139,7 @@ class Chain:
         self.number, self.base, self.position = chunk.number, chunk.base, chunk.position
 
     def check_end(self) -> None:
-        """Check that the chain still ends with this writer's last chunk. Raises CopyFenced if another writer has continued it,
-        ChainBroken if chunks are missing."""
+        """Raises CopyFenced if another writer has continued the chain, ChainBroken if chunks are missing."""
         last = last_chunk(self.store)
         if last is None or last.number < self.number:
             raise ChainBroken(f"{self.store.url} has lost its chunks: the last one was {self.number}")
@@ -160,7 +158,7 @@ class Chain:
         return f"{OBJECTS}{self.writer}-{self._objects:08d}"
 
     def garbage(self, contents: Contents) -> list[str]:
-        """Return the names of all objects in the store that a reader of the chain, from its base on, does not need."""
+        """Return the names of objects that no reader of the chain, from its base on, needs."""
         needed = contents.objects()
         unnamed = [name for name in self.store.names(OBJECTS) if name not in needed]
         former = [name for name in self.store.names(chunks.FOLDER) if chunks.number_of(name) < self.base]
@@ -177,7 +175,7 @@ def last_chunk(store: ObjectStore) -> Chunk | None:
 
 
 def read_header(store: ObjectStore, number: int) -> tuple[Chunk, int]:
-    """Return the header of a chunk, and the offset of the body in its object."""
+    """Return a chunk's header, and the offset of its body."""
     name = chunks.name_of(number)
     where = f"{store.url}/{name}"
     data = store.get_range(name, 0, chunks.HEAD_GUESS)
@@ -188,8 +186,8 @@ def read_header(store: ObjectStore, number: int) -> tuple[Chunk, int]:
 
 
 def load(store: ObjectStore) -> ChainState | None:
-    """Read the last chunk and all files; None if there is no copy. Raises NoSuchObject if the writer has removed a chunk
-    meanwhile: read it again. DamagedJournal if it is inconsistent."""
+    """Read the chain; None if there is no copy. Raises NoSuchObject if the writer has removed a chunk meanwhile: call it again.
+    DamagedJournal if the chain is inconsistent."""
     last = last_chunk(store)
     if last is None:
         return None
@@ -210,7 +208,7 @@ def load(store: ObjectStore) -> ChainState | None:
 
 
 def add_parts(contents: Contents, chunk: Chunk, body_at: int) -> None:
-    """Add the parts of a chunk to the files. ValueError if they do not fit."""
+    """Raises ValueError if the parts do not follow the contents."""
     at = body_at
     for part in chunk.parts:
         contents.add(part.file, Piece(chunk.name, at, part.offset, part.length, part.crc))

@@ -1,7 +1,7 @@
-"""A check of a whole data directory. It reads every byte with a meaning, changes nothing, and continues after a fault.
+"""A check of a data directory. It reads every byte with a meaning, changes nothing, and continues after a fault.
 
-It names the first fault of each file, with its offset. Faults that a start repairs are remarks. Next to a running broker, the log
-is checked up to its known length on the disk.
+It reports the first fault of each file. Faults that a start repairs are remarks. Next to a running broker, the log is checked up
+to its known length.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CheckResult:
 
 
 def check(disk: Disk, *, live: bool, progress: Callable[[int, int], None] = lambda done, total: None) -> CheckResult:
-    """`live`: a broker writes the directory. `progress` is called with the bytes read and the total."""
+    """`live`: a broker writes the directory. `progress` receives the bytes read and the total."""
     result = CheckResult()
     with result.looking(disk.path("id")):
         result.broker = pictures.read_id(disk)

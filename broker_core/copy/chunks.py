@@ -2,7 +2,7 @@
 
     chunk = magic 8s | version u32 | header bytes u32 | crc32 of the header u32 | header, JSON in UTF-8 | body
 
-The body is the bytes of the parts, one after the other. To change the format: raise `VERSION`, and keep reading the former ones.
+The body is the bytes of the parts. To change the format: raise `VERSION`, and keep reading the former ones.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Chunk:
 
     number: int
     broker: str  # id of the data directory
-    writer: str  # name of the broker's life that has put it
-    owner: str  # process and host of the writer, for people
+    writer: str  # name of a broker's life
+    owner: str  # its process and host, for people
     kind: str  # "copy" or "backup"
     time_ms: int
-    base: int  # number of the chunk with the latest contents, or 0
+    base: int  # of the latest contents, or 0
     position: int  # LSN up to which the log is complete with it
-    lag: int = 0  # bytes of the log that were confirmed and not copied then
+    lag: int = 0  # bytes of the log that were confirmed, but not copied then
     fence: bool = False  # put by a start, or by `penstock restore --take-over`
     parts: list[ChunkPart] = field(default_factory=list)
     contents: Contents | None = None  # before its parts are added
@@ -63,7 +63,7 @@ def name_of(number: int) -> str:
 
 
 def number_of(name: str) -> int:
-    """Return the number in the name of a chunk's object; 0 for another name."""
+    """Return 0 if the name is not that of a chunk."""
     text = name.removeprefix(FOLDER)
     return int(text) if len(text) == 20 and text.isdecimal() else 0
 
@@ -78,7 +78,7 @@ def pack(chunk: Chunk, body: list[Buffer]) -> list[Buffer]:
 
 
 def header_bytes(data: bytes, where: str) -> int:
-    """Return the length of magic and header together. Raises DamagedJournal, StorageError."""
+    """Return the offset of the body. Raises DamagedJournal, StorageError."""
     if len(data) < _HEAD.size or data[:8] != MAGIC:
         raise DamagedJournal(f"{where}, offset 0: this is not a chunk of a copy")
     _, version, length, _ = _HEAD.unpack_from(data)
@@ -87,7 +87,7 @@ def header_bytes(data: bytes, where: str) -> int:
 
 
 def unpack(data: bytes, where: str) -> tuple[Chunk, int]:
-    """Return the header of a chunk, and the offset of the body. Raises DamagedJournal, StorageError."""
+    """Return the chunk, and the offset of the body. Raises DamagedJournal, StorageError."""
     stop = header_bytes(data, where)
     header = data[_HEAD.size : stop]
     if len(data) < stop or crc32(header) != _HEAD.unpack_from(data)[3]:

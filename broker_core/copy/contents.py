@@ -1,4 +1,4 @@
-"""Contents of a copy: the objects that hold the bytes of each file. No I/O."""
+"""Contents of a copy: the objects with the bytes of each file. No I/O."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Piece(NamedTuple):
 
 
 class Contents:
-    """Files by name, each a list of pieces in order, from its first byte on without a gap.
+    """Files by name, as pieces in order without a gap.
 
-    `ends`: the number of bytes that count, for files whose pieces hold more. A start may find that a segment ends before the
-    copied bytes, and continues in a new segment.
+    `ends`: the number of valid bytes, for files whose pieces hold more. A start may find that a segment ends before the copied
+    bytes, and continues in a new segment.
     """
 
     def __init__(self, files: dict[str, list[Piece]] | None = None, ends: dict[str, int] | None = None) -> None:
@@ -42,7 +42,7 @@ class Contents:
         return pieces[-1].end if pieces else 0
 
     def add(self, name: str, piece: Piece) -> None:
-        """Add a piece at the end of a file. A piece at 0 replaces the file."""
+        """Add a piece at the end of a file, or at 0, where it replaces the file."""
         if piece.offset == 0:
             self.files[name] = []
         if self.size(name) != piece.offset:
@@ -50,7 +50,7 @@ class Contents:
         self.files.setdefault(name, []).append(piece)
 
     def replace(self, name: str, piece: Piece) -> None:
-        """Replace all pieces between the ends of a piece, which must be ends of pieces."""
+        """Replace all pieces between the ends of `piece`, which must be ends of pieces."""
         pieces = self.files[name]
         before = [existing for existing in pieces if existing.end <= piece.offset]
         after = [existing for existing in pieces if existing.offset >= piece.end]
@@ -67,11 +67,11 @@ class Contents:
         return {piece.object for pieces in self.files.values() for piece in pieces}
 
     def segments(self) -> list[str]:
-        """Return their names in the order of the log."""
+        """Return names in the order of the log."""
         return sorted(name for name in self.files if name.endswith(SUFFIX))
 
     def snapshots(self) -> list[str]:
-        """Return their names, oldest first."""
+        """Return names, oldest first."""
         return sorted(name for name in self.files if name.endswith(SNAPSHOT_SUFFIX))
 
     @property
@@ -93,7 +93,7 @@ class Contents:
 
 
 class PieceRun(NamedTuple):
-    """Consecutive pieces of a file that are worth one object."""
+    """Consecutive pieces of a file, to be merged."""
 
     file: str
     start: int  # offsets in the file
@@ -102,18 +102,18 @@ class PieceRun(NamedTuple):
 
 
 def base_of(name: str) -> int:
-    """Return the LSN in the name of a segment or snapshot."""
+    """Return the LSN of a segment or snapshot."""
     return int(name[:20])
 
 
 def offset_of(segment: str, position: int) -> int:
-    """Return the offset of the byte of that LSN in a segment's file."""
+    """Return the offset of an LSN in a segment's file."""
     return position - base_of(segment) + HEADER_BYTES
 
 
 def small_runs(contents: Contents, last: Sequence[str], *, small: int, least: int) -> list[PieceRun]:
-    """Return runs of pieces below `small` bytes, to be merged: at least `least` pieces of the files `last`, which still grow,
-    and two of other files."""
+    """Return runs of pieces below `small` bytes: at least `least` pieces of the files `last`, which still grow, and two of
+    others."""
     runs = []
     for name in contents.segments():
         run: list[Piece] = []

@@ -1,5 +1,8 @@
-"""The broker's threads that keep the copy. One claims the copy, puts the missing bytes, and then follows the log. The other
-puts snapshots, merges small pieces, and deletes unneeded objects. Its results count from the next contents on."""
+"""The broker's threads that keep the copy.
+
+One claims the copy, puts the missing bytes, and follows the log. The other puts snapshots, merges small pieces, and deletes
+unneeded objects. Its results count from the next contents on.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,13 @@ from .contents import Contents, Piece, PieceRun, base_of, offset_of, small_runs
 
 Mode = Literal["async", "sync"]
 
-CHUNK_BYTES = 16 << 20  # of the log in one put: about 0.2 s of one connection to S3, which is then mostly busy
-SMALL_BYTES = 4 << 20  # a file of 256 MiB is then at most 64 objects
+CHUNK_BYTES = 16 << 20  # of the log in one put: about 0.2 s of one connection to S3
+SMALL_BYTES = 4 << 20  # at most 64 objects for a file of 256 MiB
 MERGE_LEAST = 64  # pieces of the segment that grows
-SAMPLES_MAX = 4096  # positions of the log with times; with more, pairs become one
+SAMPLES_MAX = 4096  # then pairs become one
 CHUNKS_MAX = 256  # since the last contents: each is a request of a restore
 DELETE_AFTER_S = 300.0  # a restore may use replaced contents for this long
-LOOK_S = 10.0  # without puts, between two checks that the copy is still ours
+LOOK_S = 10.0  # without puts, between two checks of the copy's writer
 TEND_S = 1.0
 UNTENDED_S = 60.0  # of failures before the log reports them
 START_S = 10.0  # then a start continues without the store
@@ -48,11 +51,11 @@ log = logging.getLogger("penstock.copy")
 
 
 class _CopierStopping(Exception):
-    """The broker stops, and the current attempt is given up."""
+    """The broker stops."""
 
 
 class Copier:
-    """Keeper of one copy, for one life of a broker. `begin` before the journal starts, `start` after it, `close` before it
+    """Keeper of one copy, for one life of a broker. Call `begin` before the journal starts, `start` after it, `close` before it
     closes."""
 
     def __init__(
@@ -88,7 +91,7 @@ class Copier:
         self._threads: list[threading.Thread] = []
 
     def begin(self, limit_s: float = START_S) -> None:
-        """Claim the copy, or let the thread claim it later if the store cannot be reached within `limit_s` seconds.
+        """Claim the copy. If the store cannot be reached within `limit_s` seconds, the thread claims it later.
 
         Raises CopyFenced if the copy belongs to another directory, StorageError if the directory cannot be written.
         """
@@ -121,8 +124,8 @@ class Copier:
             self._threads.append(thread)
 
     def close(self, limit_s: float = CLOSE_S) -> None:
-        """Copy the rest, if that takes at most `limit_s` seconds, and end the threads. A thread with a hanging request is left
-        alone: it ends with its process, or with the request, and changes nothing more."""
+        """Copy the rest, for at most `limit_s` seconds, and end the threads. A thread with a hanging request changes nothing
+        more, and ends with the request or the process."""
         with self._lock:
             self._stopping, self._until = True, self._clock() + limit_s
             self._news.notify_all()
@@ -148,7 +151,7 @@ class Copier:
         }
 
     def lag(self) -> tuple[float, int]:
-        """Return the seconds since the oldest byte that the copy lacks was stored here, and the bytes that it lacks."""
+        """Return the age in seconds of the oldest byte that the copy lacks, and the number of these bytes."""
         lag = max(0, self._journal.stored - self._chain.position)
         with self._lock:
             since = self._samples[0][1] if self._samples and lag else None
@@ -171,7 +174,7 @@ class Copier:
                     self._samples[-1] = (stored, self._samples[-1][1])
                 else:
                     self._samples.append((stored, now))
-                if len(self._samples) > SAMPLES_MAX:  # the store is unavailable for long: of two times the earlier one counts
+                if len(self._samples) > SAMPLES_MAX:  # the store is unavailable for long
                     samples, rest = list(self._samples), len(self._samples) % 2
                     pairs = zip(samples[:-1:2], samples[1::2], strict=True)
                     self._samples = deque([(later[0], earlier[1]) for earlier, later in pairs] + samples[len(samples) - rest :])
@@ -235,7 +238,7 @@ class Copier:
         return 0 if state is None else state.last.position
 
     def _catch_up(self) -> None:
-        """Put everything of the directory that the copy lacks now."""
+        """Put everything that the copy lacks now."""
         if not self._swept:
             for name in self._patiently(lambda: self._chain.garbage(self._contents)):
                 self._patiently(partial(self._store.delete, name))
@@ -250,7 +253,7 @@ class Copier:
                 continue
             finally:
                 with self._lock:
-                    self._contents = contents  # the uploads count, even if another picture has to be taken
+                    self._contents = contents  # uploads count, even if another picture has to be taken
         with self._lock:
             self._known |= self._contents.objects()
             self._gone = {}
@@ -275,7 +278,7 @@ class Copier:
             self._put(parts, list[Buffer](body), position)
 
     def _has_work(self) -> bool:
-        """Wait for work. Return False when it is time to check that the copy is still ours."""
+        """Wait for work. Return False when it is time to check the copy's writer."""
         with self._lock:
             while True:
                 now, waiting = self._clock(), self._journal.stored - self._cursor
@@ -319,7 +322,7 @@ class Copier:
             self._journal.set_copied(position)
 
     def _contents_to_commit(self, position: int) -> Contents | None:
-        """Return the contents without unneeded segments; None while they are ahead of the log in the copy."""
+        """Return the contents without unneeded segments; None while their snapshot is ahead of the log in the copy."""
         with self._lock:
             if self._contents.snapshot_position > position:
                 return None
@@ -330,7 +333,7 @@ class Copier:
             return self._contents.copy()
 
     def _unneeded_segments(self, position: int) -> list[str]:
-        """Return the segments that the journal has dropped and a restore up to `position` does not need. Under the lock."""
+        """Return the dropped segments that a restore up to `position` does not need. Under the lock."""
         local, unneeded = set(self._journal.segment_names()), []
         names = self._contents.segments()
         for name, after in itertools.pairwise(names):  # not the last, which marks the end of the log
@@ -343,7 +346,7 @@ class Copier:
         return unneeded
 
     def _condemn(self, contents: Contents, parts: list[ChunkPart], now: float) -> None:
-        """Mark the unneeded objects, now that these contents are in the chain."""
+        """Mark unneeded objects. `contents` are in the chain."""
         needed = contents.objects() | self._contents.objects() | {chunks.name_of(self._chain.base)}
         self._condemned.extend((now + DELETE_AFTER_S, name) for name in sorted(self._known - needed))
         self._known = needed
@@ -413,14 +416,14 @@ class Copier:
                     log.exception("tending the copy failed; it is tried again")
 
     def tend(self) -> None:
-        """Put the latest snapshot, merge small pieces, delete unneeded objects. After a StoreError, call it again."""
+        """After a StoreError, call it again."""
         self._put_snapshot()
         with self._lock:
             contents, last = self._contents.copy(), self._contents.segments()[-1:]
             if self._chain.number - self._chain.base >= CHUNKS_MAX or self._unneeded_segments(self._chain.position):
                 self._dirty = True
         for run in small_runs(contents, last, small=SMALL_BYTES, least=MERGE_LEAST):
-            with contextlib.suppress(pictures.PictureGone):  # the journal has dropped it, and the copy will
+            with contextlib.suppress(pictures.PictureGone):  # the journal has dropped it
                 self._merge(run)
         self._delete_due()
 

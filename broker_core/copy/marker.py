@@ -1,11 +1,11 @@
-"""The marker of a data directory, `copy.json`: the copies that the directory has written.
+"""The marker `copy.json` of a data directory: the writers of its copies.
 
     version    1
-    writers    names of the lives of brokers on this directory that have written to copies, the latest last
+    writers    names of the brokers' lives on this directory that have written to copies, the latest last
     restored   until the first start with a copy after a restore: the copy's last writer, and the number of its last chunk then
 
-The name of a life is drawn at a start, and written here before the copy receives it. If the last writer of a copy is not in the
-list, another directory has taken the copy over, or this one was put back from an older state.
+A start draws a name, and writes it here before the copy receives it. If the last writer of a copy is not in the list, another
+directory has taken the copy over, or this one was put back from an older state.
 
 To change the format: raise `VERSION`, and keep reading the former ones.
 """
@@ -21,7 +21,7 @@ from ..journal.versions import check_version
 
 NAME = "copy.json"
 VERSION = 1
-WRITERS_MAX = 1000  # older ones cannot be the last writer of a copy that is in use
+WRITERS_MAX = 1000  # older ones are not the last writer of a copy in use
 BYTES_MAX = 1 << 20
 
 
@@ -43,7 +43,7 @@ class Marker(NamedTuple):
 
 
 def read(disk: Disk) -> Marker:
-    """Return the marker; an empty one if there is no file. DamagedJournal if it cannot be read."""
+    """Return an empty marker if there is no file. Raises DamagedJournal."""
     if NAME not in disk.names():
         return Marker()
     try:

@@ -1,11 +1,11 @@
-"""A picture of a data directory: files that belong together at one moment, while a broker continues to write them.
+"""A picture of a data directory: its files at one moment, while a broker continues to write them.
 
 Nothing is locked, and no file stays open. The order of the steps makes the picture consistent:
 
 1. the list of segments that must exist (`manifest`);
-2. the latest snapshot: segments removed from that list before were below a snapshot that existed by then;
+2. the latest snapshot: segments that the list lacked were below a snapshot that existed by then;
 3. the length of the log on the disk;
-4. the segments. If one of the list is missing, it was removed in between, and all steps are repeated.
+4. the segments. If a listed one is missing, it was removed in between, and all steps are repeated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..journal.tail import read_tail
 from .contents import base_of
 
 USERS_FILE = "users.json"
-SMALL_FILES = (ID_FILE, USERS_FILE, lineage.NAME)  # parts of a chunk, put again when they have changed
+SMALL_FILES = (ID_FILE, USERS_FILE, lineage.NAME)  # put again when they have changed
 ATTEMPTS = 100  # retention removes segments at most every second
 
 
@@ -34,7 +34,7 @@ class PictureGone(Exception):
 
 
 class Picture(NamedTuple):
-    """Files with the number of their bytes that count, and the LSN up to which the log is complete with them."""
+    """Files with the numbers of their valid bytes, and the LSN up to which the log is complete with them."""
 
     broker: str
     files: dict[str, int]
@@ -46,7 +46,7 @@ class Picture(NamedTuple):
 
 
 def take(disk: Disk, end: Callable[[], int] | None = None, *, live: bool = True) -> Picture:
-    """`end` returns the length of the log on the disk; without it, the directory gives the length. `live`: a broker writes the
+    """`end` returns the length of the log on the disk, which otherwise the directory gives. `live`: a broker writes the
     directory. Otherwise the tail is read, as at a start. Raises DamagedJournal, StorageError."""
     for _ in range(ATTEMPTS):
         try:
@@ -87,9 +87,9 @@ def _take(disk: Disk, end: Callable[[], int] | None, live: bool) -> Picture:
 
 
 def ordered(headers: list[Segment], holes: Holes) -> list[Segment]:
-    """Return the segments that count, in the order of the log, each ending where the next, or a hole, begins.
+    """Return the valid segments in the order of the log, each ending where the next, or a hole, begins.
 
-    If two segments have one base, the higher generation counts. A segment that begins in a hole was dropped.
+    Of two segments with one base, the higher generation is valid. A segment that begins in a hole was dropped.
     """
     by_base: dict[int, Segment] = {}
     for segment in sorted(headers, key=lambda s: (s.base, s.generation)):

@@ -1,4 +1,4 @@
-"""A data directory opened to read, by a backup or a check, next to a running broker if there is one."""
+"""A data directory opened to read, perhaps next to a running broker."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ LOCK_FILE = "lock"
 
 
 class ReadOnlyDirectory(OthersDirectory):
-    """A `Disk` that changes nothing. `live`: a broker runs on the directory. Otherwise no broker can start until `close`.
-    Raises InvalidRequest if the path is not a data directory, StorageError if it cannot be read."""
+    """A `Disk` that changes nothing. `live`: a broker runs on the directory. Otherwise none can start until `close`.
+
+    Raises InvalidRequest if the path is not a data directory, StorageError if it cannot be read.
+    """
 
     def __init__(self, path: Path | str) -> None:
         root = Path(path).absolute()
@@ -36,7 +38,7 @@ class ReadOnlyDirectory(OthersDirectory):
             self._lock = os.open(root / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
             fcntl.flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except FileNotFoundError:
-            pass  # no broker has used it: a directory put together by hand
+            pass  # a directory put together by hand
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES) or self._lock < 0:
                 self.close()

@@ -1,7 +1,7 @@
 """A data directory from a copy or a backup.
 
-The directory gets its `id` last, when all other files are on the disk: a broker refuses an incomplete one. Until then a file
-`restoring` marks it. The same command then continues, and fetches the files that are missing or do not match their checksums.
+The directory gets its `id` last, so a broker refuses an incomplete one. Until then it has a file `restoring`, and the same
+command continues: it fetches the pieces that are missing or do not match their checksums.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ RESTORING = "restoring"
 PARALLEL_REQUESTS = 8
 PIECE_BYTES = 8 << 20  # of one request
 FULL = (errno.ENOSPC, errno.EDQUOT)
-CHANGES = 10  # times in a row that a running broker may remove the next object, before it is an error
+CHANGES = 10  # times in a row that a running broker may remove the next object
 
 
 class Report(NamedTuple):
     """The restored data, and its writer."""
 
     broker: str
-    position: int  # LSN up to which the log was complete
+    position: int  # LSN
     bytes: int
-    time_ms: int  # time of the copy's last chunk, by its writer's clock
-    owner: str  # process and host of that writer
+    time_ms: int  # of the copy's last chunk, by its writer's clock
+    owner: str  # that writer's process and host
     kind: str
-    lag: int  # bytes of the log that it had confirmed and not yet copied then
+    lag: int  # bytes of the log that it had confirmed, but not copied then
     taken_over: bool
 
 
@@ -61,11 +61,11 @@ def restore(
 ) -> Report:
     """Restore the content of the store into an empty directory.
 
-    `writer`: a new name. With one, the copy is taken over first: its former writer cannot continue, and everything that it has
-    put is restored. `progress` is called with the bytes read and the total.
+    `writer`, a new name, takes the copy over first: its former writer cannot continue, and all that it has put is restored.
+    `progress` receives the bytes read and the total.
 
-    Raises InvalidRequest if there is no copy, or the directory is not empty; StoreError. Raises DamagedJournal if something is
-    missing or does not match its checksum; ResourceLimit if the disk is too small.
+    Raises StoreError, and InvalidRequest if there is no copy, or the directory is not empty. Raises DamagedJournal if something
+    is missing or does not match its checksum; ResourceLimit if the disk is too small.
     """
     state = _load(store)
     if writer is not None and state.last.kind != "copy":
@@ -113,7 +113,7 @@ def _take_over(store: ObjectStore, before: Chunk, writer: str) -> ChainState:
 
 
 def _last_written(store: ObjectStore, last: Chunk) -> Chunk:
-    """Return the last chunk that is more than a fence. It has the time of the last write, and the lag."""
+    """Return the last chunk that is more than a fence."""
     while last.fence and last.number > 1:
         try:
             last = read_header(store, last.number - 1)[0]
@@ -146,7 +146,7 @@ class _Job(NamedTuple):
 
 
 def _jobs(contents: Contents) -> list[_Job]:
-    """List the pieces, those of snapshots first, because a running broker replaces them soonest."""
+    """Return the pieces, those of snapshots first, because a running broker replaces them soonest."""
     order = sorted(contents.files, key=lambda name: (not name.endswith(SNAPSHOT_SUFFIX), name))
     return [_Job(name, piece) for name in order for piece in contents.files[name]]
 
@@ -160,7 +160,7 @@ class _Missing(Exception):
 
 
 def _fill(store: ObjectStore, directory: Path, state: ChainState, progress: Callable[[int, int], None]) -> ChainState:
-    """Fetch the files. Return the state, or a later one if its broker continued and removed something."""
+    """Return the state that was fetched, a later one if its broker continued and removed objects."""
     fetched, idle = set[_Job](), 0
     while True:
         contents, before = state.contents, len(fetched)
@@ -183,7 +183,7 @@ def _fill(store: ObjectStore, directory: Path, state: ChainState, progress: Call
 
 
 def _remove_others(directory: Path, contents: Contents) -> None:
-    """Remove files of an interrupted attempt, or dropped by the broker since."""
+    """Remove files that the broker has dropped since an interrupted attempt."""
     wanted = {_file_name(name): contents.size(name) for name in contents.files}
     for name in os.listdir(directory):
         if name in ("lock", RESTORING):
@@ -197,7 +197,7 @@ def _remove_others(directory: Path, contents: Contents) -> None:
 def _fetch_missing(
     store: ObjectStore, directory: Path, contents: Contents, fetched: set[_Job], progress: Callable[[int, int], None]
 ) -> None:
-    """Fetch each piece that the directory does not have yet. Raises _Missing."""
+    """Raises _Missing."""
 
     def bring(job: _Job) -> _Job:
         with _opened(directory, job.file) as descriptor:
@@ -221,7 +221,7 @@ def _fetch_missing(
 
 @contextmanager
 def _opened(directory: Path, name: str) -> Iterator[int]:
-    """Open a file for the time of one piece: there may be more files than a process may open."""
+    """Open a file for one piece: there may be more files than a process may open."""
     descriptor = os.open(directory / _file_name(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         yield descriptor
@@ -230,7 +230,7 @@ def _opened(directory: Path, name: str) -> Iterator[int]:
 
 
 def _has(descriptor: int, piece: Piece) -> bool:
-    """Return True if the bytes of the piece are in the file, from an interrupted attempt, or because pieces were merged."""
+    """Return True if the file has the piece, from an interrupted attempt, or because pieces were merged."""
     if os.fstat(descriptor).st_size < piece.end:
         return False
     crc, at = 0, piece.offset
@@ -262,7 +262,7 @@ def _fetch(store: ObjectStore, descriptor: int, job: _Job) -> None:
 
 
 def _write(descriptor: int, data: bytes, offset: int) -> None:
-    """Write all of it: on a nearly full disk, a call may write less."""
+    """Write all: on a nearly full disk, a call may write less."""
     rest = memoryview(data)
     while rest:
         done = os.pwrite(descriptor, rest, offset)

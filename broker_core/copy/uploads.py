@@ -1,5 +1,7 @@
-"""A whole data directory into the store: the beginning of a copy, the difference at a start, or a backup. Stored pieces are not
-put again, so an interrupted upload continues."""
+"""Upload of a data directory: the beginning of a copy, the difference at a start, or a backup.
+
+Stored pieces are not put again, so an interrupted upload continues.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from .chunks import ChunkPart
 from .contents import Contents, Piece
 from .pictures import SMALL_FILES, Picture, PictureGone
 
-OBJECT_BYTES = 64 << 20  # of one object: the bytes that a failure repeats
+OBJECT_BYTES = 64 << 20  # the bytes that a failure repeats
 SMALL_MAX = 16 << 20
 
 
@@ -28,12 +30,12 @@ def upload(
     attempt: Callable[[Callable[[], None]], None],
     progress: Callable[[int], None] = lambda nbytes: None,
 ) -> None:
-    """Put the picture's bytes that `contents` lack, and add them there. Then remove the files that are not in the picture.
+    """Put the bytes that `contents` lack, and add them there. Then remove other files than the picture's.
 
-    `attempt` calls its argument until that succeeds, or raises. `progress` is called with numbers of stored bytes. Raises
-    PictureGone if a file was removed meanwhile: the stored pieces stay in `contents`.
+    `attempt` calls its argument until that succeeds, or raises. `progress` receives numbers of stored bytes. Raises PictureGone
+    if a file was removed meanwhile: the stored pieces stay in `contents`.
     """
-    order = sorted(picture.files, key=lambda name: (not name.endswith(SNAPSHOT_SUFFIX), name))  # these are removed soonest
+    order = sorted(picture.files, key=lambda name: (not name.endswith(SNAPSHOT_SUFFIX), name))  # snapshots are removed soonest
     for name in order:
         size = picture.files[name]
         if name in SMALL_FILES:
@@ -54,7 +56,6 @@ def upload(
 def put_range(
     chain: Chain, file: ReadFile, path: str, start: int, stop: int, attempt: Callable[[Callable[[], None]], None]
 ) -> Piece:
-    """Put the bytes [start, stop) of a file as an object."""
     name, crc = chain.new_object(), 0
 
     def put() -> None:
@@ -83,7 +84,7 @@ def _pieces(file: ReadFile, path: str, start: int, stop: int) -> Iterator[bytes]
 
 
 def open_file(disk: Disk, name: str) -> ReadFile:
-    """Open a file of a picture. Raises PictureGone if it was removed."""
+    """Raises PictureGone if the file was removed."""
     try:
         return disk.open(name)
     except FileNotFoundError:

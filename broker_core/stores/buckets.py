@@ -1,4 +1,4 @@
-"""S3 and compatible servers, Google Cloud Storage and Azure as an `ObjectStore`, through the library obstore."""
+"""S3, Google Cloud Storage and Azure as an `ObjectStore`, through the library obstore."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import credentials
 from .objects import Buffer, NoSuchObject, StoreError
 
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss", "memory")
-PART_BYTES = 8 << 20  # of a large object: each part is one request
+PART_BYTES = 8 << 20  # of a large object, in one request
 PARALLEL_PARTS = 2
 TEXT_MAX = 300  # characters of a store's answer in an error
 
@@ -27,7 +27,7 @@ class BucketStore:
                 f"{url} is not the URL of a store; begin with {'://, '.join(SCHEMES[:-1])}://, file:// or a folder's path"
             )
         try:
-            import obstore  # late: a folder as a store does not need it
+            import obstore  # folders do not need it
         except ImportError:
             raise InvalidRequest(f"{url} needs the package obstore: pip install '{DISTRIBUTION}[broker]'") from None
         self.url = url
@@ -44,8 +44,8 @@ class BucketStore:
         return self._store
 
     def create(self, name: str, data: Sequence[Buffer]) -> bool:
-        """Put an object if the name is free. The request signs the SHA-256 of the body (outside the GIL, 0.6 ms a MB). Without
-        it some servers, for example VersityGW, accept half a body."""
+        """The request signs the SHA-256 of the body (0.6 ms a MB, outside the GIL). Without it some servers, such as VersityGW,
+        accept half a body."""
         try:
             with self._errors():
                 self._obstore.put(self._opened, name, list(data), mode="create", use_multipart=False)
@@ -95,7 +95,7 @@ class _NameTaken(Exception):
 
 
 def _one_line(error: Exception) -> str:
-    """Return the error in one line, S3's own code and message first."""
+    """Return an error on one line, S3's code and message first."""
     text = " ".join(str(error).split())
     answer = re.search(r"<Code>(.*?)</Code>(?:.*?<Message>(.*?)</Message>)?", text)
     if answer is not None:

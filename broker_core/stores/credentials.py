@@ -1,7 +1,7 @@
-"""Credentials and endpoints of object stores, for the three libraries that reach them: obstore, delta-rs and pyarrow.
+"""Credentials and endpoints of object stores, for obstore, delta-rs and pyarrow.
 
-They come from the environment under the names of each cloud's own tools, from files that it names, or from the role of the
-machine. They never come from a setting. pyarrow does not read most of these names itself.
+They come from variables of each cloud's own tools, from files that these name, or from the role of the machine, never from a
+setting. pyarrow does not read most of these variables itself.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _S3_ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
 def delta_options(url: str) -> dict[str, str] | None:
-    """Return delta-rs's storage options for the table at a URL; None for a local folder."""
+    """Return None for a local folder."""
     if is_local(url):
         return None
     options = dict(_DELTA_LIMITS)
     if _has_plain_http():
         options["allow_http"] = "true"
-    if "AWS_ACCESS_KEY_ID" not in os.environ:  # at an endpoint of another vendor, delta-rs would ignore credential files
+    if "AWS_ACCESS_KEY_ID" not in os.environ:  # otherwise delta-rs ignores credential files at an endpoint of another vendor
         options["aws_force_credential_load"] = "true"
     return options
 
@@ -49,13 +49,12 @@ def obstore_options() -> dict[str, Any]:
     client: dict[str, Any] = {"timeout": timedelta(seconds=REQUEST_S), "connect_timeout": timedelta(seconds=CONNECT_S)}
     if _has_plain_http():
         client["allow_http"] = True
-    # The retries are few: the caller repeats a failed request, and reports it.
+    # Few retries: the caller repeats a failed request, and reports it.
     return {"client_options": client, "retry_config": {"max_retries": 2, "retry_timeout": timedelta(seconds=15)}}
 
 
 def arrow_file_system(url: str) -> tuple[Any, str]:
-    """Return pyarrow's file system for a store's URL, and the path in it. Raises ValueError without an account, and the errors
-    of pyarrow."""
+    """Return pyarrow's file system, and the path in it. Raises ValueError without an account, and errors of pyarrow."""
     from pyarrow import fs
 
     parts = urlsplit(url)
@@ -78,8 +77,7 @@ def arrow_file_system(url: str) -> tuple[Any, str]:
 def _azure(url: str) -> tuple[Any, str]:
     """Open `abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/…`, or `az://CONTAINER/…` with the account in the environment.
 
-    Opened by URL, pyarrow would not support the second form, a key or a token. Without key and token, Azure's library looks for
-    an identity.
+    pyarrow itself supports neither the second form nor a key or token. Without both, Azure's library looks for an identity.
     """
     from pyarrow import fs
 

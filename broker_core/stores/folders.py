@@ -1,4 +1,4 @@
-"""A folder as an `ObjectStore`: on another disk, or of another machine, mounted here."""
+"""A folder as an `ObjectStore`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import InvalidRequest
 from ..local_files import make_folders, sync
 from .objects import Buffer, NoSuchObject, StoreError
 
-TEMPORARY = ".part-"  # begins the name of a file that is being written; `names` omits it
+TEMPORARY = ".part-"  # begins the name of an unfinished file; `names` omits it
 
 
 def is_local(url: str) -> bool:
@@ -25,7 +25,7 @@ def local_path(url: str) -> str:
 
 
 class FolderStore:
-    """Objects as files below one folder. An object is synced before it gets its name."""
+    """Objects as files. An object is synced before it gets its name."""
 
     def __init__(self, url: str, root: Path) -> None:
         if not root.is_absolute() or root == Path("/"):

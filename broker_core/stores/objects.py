@@ -1,7 +1,6 @@
 """The interface of stores.
 
-A store holds objects by name (`a/b-c`). An object is whole or absent, and never changes. Any request may fail with
-`StoreError`; it is then unknown whether the request was carried out.
+A store holds objects by name (`a/b-c`). An object is whole or absent, and never changes.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
 
 class StoreError(PeerError):
-    """A request failed, or its answer was lost. The same request may be repeated."""
+    """A request failed, or its answer was lost, so it may have been carried out. It may be repeated."""
 
 
 class NoSuchObject(StoreError):

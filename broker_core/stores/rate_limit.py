@@ -1,4 +1,4 @@
-"""A store with a limited write rate, which leaves producers processors, disk and network while the copy follows."""
+"""A store with a limited write rate, which leaves processors, disk and network to producers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from .objects import Buffer, ObjectStore
 
 
 class RateLimitedStore:
-    """An `ObjectStore` on another one. After a put of `n` bytes the next put waits until `n / bytes_per_s` seconds have passed.
+    """An `ObjectStore` on another one. After a put of `n` bytes, the next put begins `n / bytes_per_s` seconds later at the
+    earliest.
 
     Reads and deletions do not wait. All threads share the rate.
     """

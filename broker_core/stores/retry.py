@@ -1,5 +1,4 @@
-"""A store for commands, which repeats a failed request for a while. The broker's copier repeats its requests itself, without
-end."""
+"""A store for commands, which repeats failed requests. The broker's copier repeats its requests itself, without end."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ def retry_after(attempts: int) -> float:
 class RetryingStore:
     """An `ObjectStore` that repeats a failed request for `limit_s` seconds. `on_trouble` is called with the first failure.
 
-    After a failure, `create` may find the object that it has put itself; `Chain` recognizes its own objects. `put` is not
-    repeated, because its data can be read only once; its caller uses `repeat`.
+    After a failure, `create` may find its own object, which `Chain` recognizes. `put` is not repeated, because its data can be
+    read only once; its caller uses `repeat`.
     """
 
     def __init__(self, store: ObjectStore, limit_s: float, on_trouble: Callable[[StoreError], None]) -> None:
@@ -43,7 +42,7 @@ class RetryingStore:
                 attempts += 1
                 if time.monotonic() >= deadline:
                     raise
-                if not self._in_trouble:  # several threads may fail: one of them reports it
+                if not self._in_trouble:  # several threads may fail, and one reports it
                     self._in_trouble = True
                     self._on_trouble(error)
             else:

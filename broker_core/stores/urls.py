@@ -13,7 +13,7 @@ from .objects import ObjectStore
 def open_store(url: str, data_directory: Path | None = None) -> ObjectStore:
     """Return the store at a URL or folder path, without a request to it.
 
-    Raises InvalidRequest for an invalid URL, and for a folder in `data_directory`: the copy would be lost with the directory.
+    Raises InvalidRequest for an invalid URL, and for a folder in `data_directory`, with which the copy would be lost.
     """
     if not is_local(url):
         return BucketStore(url)
