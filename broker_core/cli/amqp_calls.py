@@ -17,7 +17,7 @@ from ..client.credentials import Credentials
 from . import calls, login
 from .main import UsageError
 
-#: Seconds between two checks for a signal, and between two updates of the bar.
+#: Between two checks for a signal, and two updates of the bar.
 TURN_S = 0.25
 TIMEOUT_S = 60.0
 
@@ -46,7 +46,7 @@ def connection(args: argparse.Namespace) -> Connection:
 
 
 class Stop:
-    """The first Ctrl-C or SIGTERM only sets `asked`, so that pending work is finished. The next one ends the process as usual."""
+    """The first Ctrl-C or SIGTERM only sets `asked`, so that pending work is finished. The next one ends the process."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -66,7 +66,7 @@ class Stop:
 
 
 class Meter:
-    """A bar on stderr, when that is a terminal. `total` is a number of octets or messages."""
+    """A bar on stderr, if that is a terminal. `total`: octets or messages."""
 
     def __init__(self, text: str, total: int | None, *, quiet: bool) -> None:
         console = Console(stderr=True)

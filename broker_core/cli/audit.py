@@ -20,6 +20,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _row(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of a table: the newest entry is the last one, next to the prompt."""
+    """Return a row. The newest entry is the last row, next to the prompt."""
     details = ", ".join(f"{name} {json.dumps(value)}" for name, value in entry["details"].items())
     return {**entry, "time": entry["time"].replace("T", " ")[:19], "details": details}

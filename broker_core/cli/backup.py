@@ -25,11 +25,11 @@ from ..stores.urls import open_store
 from . import local_audit, show
 from .main import STORAGE
 
-PATIENCE_S = 60.0  # time for which a command repeats a failed request
+PATIENCE_S = 60.0  # of failures, until a command ends
 
 
 class Progress:
-    """Progress in bytes, on stderr if it is a terminal."""
+    """Progress in bytes, on a terminal."""
 
     def __init__(self, action: str) -> None:
         self._action, self._shown_at = action, 0.0
@@ -77,7 +77,7 @@ def _backup(store: RetryingStore, disk: ReadOnlyDirectory, progress: Progress) -
         picture = pictures.take(disk, live=disk.live)
         present = sum(min(contents.size(name), size) for name, size in picture.files.items())
         progress.done, progress.total = 0, picture.bytes
-        with suppress(PictureGone):  # the broker has dropped it meanwhile; the uploaded files stay useful
+        with suppress(PictureGone):  # the broker has dropped it; the uploaded files stay useful
             uploads.upload(chain, disk, picture, contents, store.repeat, progress.add)
             break
     parts, body = uploads.small_parts(disk, contents)
@@ -88,7 +88,7 @@ def _backup(store: RetryingStore, disk: ReadOnlyDirectory, progress: Progress) -
 
 
 def _forget_others(store: RetryingStore, disk: ReadOnlyDirectory, contents: Contents) -> None:
-    """Ignore the files of another copy of this directory that has continued separately: their names may be equal."""
+    """Ignore files of another copy of this directory that has continued separately, with equal names."""
     contents.remove(contents.snapshots())
     for name in contents.segments():
         first = contents.files[name][0]
@@ -103,7 +103,7 @@ def _forget_others(store: RetryingStore, disk: ReadOnlyDirectory, contents: Cont
 
 def _open(args: argparse.Namespace, url: str, of: Path | None = None) -> RetryingStore:
     def say_trouble(error: StoreError) -> None:
-        if not args.json:  # with --json, stderr has one error only
+        if not args.json:  # with --json, stderr has only one error
             print(f"penstock: trying again for {PATIENCE_S:.0f} s: {error}", file=sys.stderr)
 
     return RetryingStore(open_store(url, of), PATIENCE_S, say_trouble)

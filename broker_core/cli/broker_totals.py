@@ -1,7 +1,7 @@
 """Several brokers in one command: `--url a,b`.
 
-Numbers are added, and lists are joined. The largest age is shown. Different texts are joined with commas, and other different
-values are shown by broker.
+Numbers are added, and lists and different texts are joined. Of ages, the largest is shown. Other different values are shown by
+broker.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ..errors import NotFound
 from . import calls, login
 from .main import UsageError
 
-#: Numbers of which the largest is shown. No message of any broker has the largest `nextSequence` or a higher number.
+#: Numbers whose largest is shown. No message of any broker has the largest `nextSequence` or a higher number.
 _LARGEST, _SMALLEST = frozenset(("lag", "retention", "nextSequence", "fill")), frozenset(("diskFullIn",))
-#: Numbers whose absence means unlimited, which is larger than each value.
+#: Numbers whose absence means unlimited.
 _ENDLESS = frozenset(("retention",))
 #: Numbers that are identifiers.
 _NAMES = frozenset(("id", "process"))
@@ -53,7 +53,7 @@ def of_each(brokers: Iterable[Client], action: str, **fields: Any) -> dict[str, 
 
 
 def queues(brokers: Iterable[Client]) -> list[dict[str, Any]]:
-    """Several brokers: sums by name; `brokers` lists the brokers of a sum."""
+    """Of several brokers: sums by name."""
     lists = {url: answer["queues"] for url, answer in of_each(brokers, "queue.list").items()}
     return by_queue(lists) if len(lists) > 1 else next(iter(lists.values()))
 

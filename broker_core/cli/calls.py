@@ -1,4 +1,4 @@
-"""Flight connections of the client commands, and common parts of these commands."""
+"""Flight connections of commands, and common parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..client.flight import Client, check
 from . import login, show
 from .main import UsageError
 
-#: Seconds. A purge of tens of millions of messages is one event, whose answer waits for the disk.
+#: A purge of tens of millions of messages is one event, whose answer waits for the disk.
 LONG_S = 600.0
 
 _SCHEMES = ("amqp://", "amqps://", "grpc://", "grpc+tls://")
@@ -37,19 +37,18 @@ def broker(args: argparse.Namespace) -> Iterator[Client]:
 
 
 def ask(args: argparse.Namespace, action: str, /, **fields: Any) -> dict[str, Any]:
-    """Call an action of the broker of `--url`."""
     with broker(args) as opened:
         return opened.call(action, **fields)
 
 
 def ask_long(args: argparse.Namespace, text: str, action: str, **fields: Any) -> dict[str, Any]:
-    """Call an action that may take long. A terminal shows the text and the seconds."""
+    """Call a long action. A terminal shows the text and the seconds."""
     with broker(args) as opened, show.waiting(text, quiet=args.json):
         return opened.call(action, timeout_s=LONG_S, **fields)
 
 
 def declare(args: argparse.Namespace, kind: str) -> int:
-    """Declare a node: a queue or an exchange."""
+    """Declare a queue or an exchange."""
     options = pairs(args.option)
     answer = ask(args, f"{kind}.declare", **{kind: args.name}, type=args.type, options=options)
     result = "is declared" if answer["created"] else "exists already, with the same type and options"
@@ -57,7 +56,7 @@ def declare(args: argparse.Namespace, kind: str) -> int:
 
 
 def pairs(texts: Iterable[str], flag: str = "--option") -> dict[str, str]:
-    """Parse NAME=VALUE pairs with unique names. Values stay texts: the broker parses numbers, and a queue may have the name 7."""
+    """Parse NAME=VALUE pairs with unique names. Values stay texts: the broker parses numbers, and a queue may be called 7."""
     values: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -74,12 +73,12 @@ def client(url: str, credentials: Credentials) -> Client:
         check(url, credentials)
     except errors.InvalidRequest as error:
         raise UsageError(str(error)) from error
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the command reports a failed handshake itself
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the command reports failed handshakes
     return _Interruptible(url, credentials, program="command line")
 
 
 class _Interruptible(Client):
-    """Client whose calls end at Ctrl-C. Python does not handle signals while it waits in gRPC, so another thread waits."""
+    """Client whose calls end at Ctrl-C: another thread waits in gRPC, where Python handles no signals."""
 
     def call(self, action: str, /, *, timeout_s: float | None = None, **fields: Any) -> dict[str, Any]:
         steps = timeouts.Steps(self.url, threading.TIMEOUT_MAX)  # the call itself has a limit
@@ -103,7 +102,6 @@ def check_url(url: str) -> None:
 
 
 def check_amqp(url: str) -> None:
-    """Raise UsageError unless the URL is an AMQP address."""
     try:
         address.parse(url)
     except errors.InvalidRequest as error:

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _content(name: str, spark: str | None) -> bytes:
-    """Return the file as it is in the repository; the settings for Spark are those of its version."""
+    """Return a file; the settings for Spark are those of its version."""
     from ...connector.spark_settings import LATEST_WITH_DELTA, conf_for, installed_spark, minor_version
     from .main import UsageError
 

@@ -18,7 +18,7 @@ _CONSUMERS = {
     **show.columns("queue", "connection", "user", "selector", "priority", "groups", "credit", "unsettled"),
     **show.columns(sentPerSecond="sent/s", settledPerSecond="settled/s", lastSettled="last settled"),
 }
-_SELDOM = ("selector", "priority", "groups")  # columns that are shown if a consumer has any
+_SELDOM = ("selector", "priority", "groups")  # shown if a consumer has any
 
 
 def list_all(args: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ from . import calls, show
 from .main import REFUSED
 
 OK, WARNING, WRONG = "ok", "warning", "wrong"
-#: Days before the expiry of a certificate with a warning, as for the alarm `certificate-ends`.
+#: Before the expiry of a certificate, as for the alarm `certificate-ends`.
 CERTIFICATE_DAYS = 14
 WORKER_S = 60.0
 _PACKAGES = ("pyarrow", "numpy", "pyspark", "deltalake")
@@ -70,7 +70,7 @@ def _versions() -> Iterator[Finding]:
 
 
 def _worker() -> Iterator[Finding]:
-    """Check the Python of Spark's workers, if the environment names another one."""
+    """Check the Python of Spark's workers, if the environment names one."""
     worker = os.environ.get("PYSPARK_PYTHON")
     if worker is None:
         return

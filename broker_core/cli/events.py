@@ -1,4 +1,4 @@
-"""`penstock events`: a look at the queue `$events`, which takes no message from other readers."""
+"""`penstock events` browses the queue `$events`."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def list_all(args: argparse.Namespace) -> int:
 
 
 def _rows(exchange: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a line for each binding. The first line names the exchange."""
+    """Return a row for each binding. The first one names the exchange."""
     head = {"exchange": exchange["exchange"], "type": exchange["type"], "options": _pairs(exchange["options"])}
     lost = _pairs({**exchange["refusedMessages"], **exchange["droppedMessages"]})
     head |= {"messages": exchange["messages"], "lost": lost}
@@ -67,7 +67,7 @@ def _value(text: str) -> Any:
 
 
 def _refuse(name: str) -> NoReturn:
-    """Refuse NaN and Infinity, which Python accepts as JSON."""
+    """Refuse NaN and Infinity, which Python accepts."""
     raise ValueError(name)
 
 

@@ -28,7 +28,7 @@ def queue(args: argparse.Namespace) -> int:
 
 
 def _indented(line: str) -> str:
-    """Wrap a line for a terminal. A pipe gets it on one line."""
+    """Wrap a line for a terminal."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     return textwrap.fill(line, width, initial_indent="  ", subsequent_indent="    ")
 

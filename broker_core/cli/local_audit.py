@@ -1,4 +1,4 @@
-"""Entries of the audit log by commands that work on a data directory without its broker, which may run."""
+"""Audit entries of commands on a data directory, whose broker may run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..security.audit import DONE, UNLIMITED, AuditEntry, AuditLog, Origin
 
 
 def add(data: Path, action: str, name: str, outcome: str = DONE, error: str | None = None, **details: Any) -> None:
-    """Write an entry. Its user is that of the operating system. A failure is a warning on stderr."""
+    """Write an entry of the operating system's user. A failure is a warning on stderr."""
     audit = AuditLog(data, lambda: UNLIMITED, lambda: time.time_ns() // 1_000_000, _warn)
     audit.add(
         AuditEntry(

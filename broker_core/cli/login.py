@@ -1,4 +1,4 @@
-"""Credentials of the client commands, from flags or the environment."""
+"""Credentials from flags or the environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .. import errors
 from ..client.credentials import Credentials
 from .main import UsageError
 
-#: Bytes of a password file: characters of at most four bytes, and the end of the line.
+#: Characters of at most four bytes, and the end of the line.
 _LINE_OCTETS = 4 * 1024 + 2
 _TLS = ("amqps://", "grpc+tls://")
 
@@ -21,14 +21,14 @@ def user(args: argparse.Namespace) -> str | None:
 
 
 def ca_file(args: argparse.Namespace) -> str | None:
-    """Without TLS the environment does not count: it may be set for other commands."""
+    """Without TLS the environment, which may be set for other commands, does not count."""
     urls = [url.strip() for url in args.url.split(",")]
     has_tls = all(url.startswith(_TLS) for url in urls)
     return args.ca_file or (os.environ.get("PENSTOCK_CA_FILE") if has_tls else None) or None
 
 
 def credentials(args: argparse.Namespace) -> Credentials:
-    """Raises UsageError, whose text does not contain the password."""
+    """Raises UsageError, without the password."""
     name = user(args)
     if args.password_file is not None and name is None:
         raise UsageError("--password-file needs --user, or $PENSTOCK_USER, for the name of its user")

@@ -1,4 +1,4 @@
-"""From the command line to a function, and from an error to one sentence and an exit code."""
+"""From the command line to a function, and from an error to a sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from .. import errors, logs
 from .arguments import parser as parser_of_all
 from .arguments.parsers import Parser
 
-#: Errors of an output file: a full disk, or the largest size.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 REFUSED, USAGE, UNREACHABLE, STORAGE, INTERRUPTED = 1, 2, 3, 4, 130
 
-#: Flags of each command that calls a broker. They may also precede the command. All but the last have a value.
+#: Flags that may also precede the command. All but the last have a value.
 LEADING = ("--url", "--user", "--password-file", "--ca-file", "--cert-file", "--key-file", "--json")
 
 _BY_FAULT = {
@@ -30,13 +29,13 @@ _BY_FAULT = {
 
 
 class UsageError(errors.InvalidRequest):
-    """A wrong command line, found before a request to a broker."""
+    """A wrong command line."""
 
     code = "USAGE"
 
 
 class Failed(errors.InvalidRequest):
-    """A failure on this machine, without a refusal of a broker."""
+    """A failure on this machine."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _write_no_more() -> None:
-    """Redirect stdout to /dev/null for the interpreter's last flush."""
+    """Redirect stdout for the interpreter's last flush."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -102,7 +101,7 @@ def _http(args: argparse.Namespace) -> int:
     return run()
 
 
-#: Commands that a broker runs as its child processes. Help and errors do not list them.
+#: Child processes of a broker. Help and errors do not list them.
 OF_BROKER = {"archiver": _archiver, "http": _http}
 
 
@@ -111,7 +110,7 @@ def _report_as_json(text: str) -> NoReturn:
 
 
 def _command_first(words: list[str]) -> list[str]:
-    """Move flags before the command, or between its two words, behind it, where argparse expects them."""
+    """Move flags behind the command, where argparse expects them."""
     flags, rest = _leading(words)
     more, last = _leading(rest[1:])
     rest = [*rest[:1], *last]
@@ -131,16 +130,16 @@ def _end(words: list[str]) -> int:
 
 
 def report(error: errors.PenstockError, *, as_json: bool, local: bool = False) -> int:
-    """`local`: the command called no broker."""
+    """`local`: without a broker."""
     text = json.dumps({"error": json.loads(error.to_json())}) if as_json else f"penstock: {_who(error, local)}{error}"
     print(text, file=sys.stderr)
     if isinstance(error, errors.MalformedMessage):
-        return REFUSED  # the sender is at fault, and the broker works
+        return REFUSED  # the sender is at fault
     return USAGE if isinstance(error, UsageError) else _BY_FAULT[error.fault][0]
 
 
 def _who(error: errors.PenstockError, local: bool) -> str:
-    """Return the party at fault, if the text alone is ambiguous."""
+    """Return the party at fault, if the text is ambiguous."""
     if isinstance(error, (UsageError, Failed)) or local:
         return ""
     if isinstance(error, errors.MalformedMessage):

@@ -23,11 +23,11 @@ _LIST = {
     **show.columns("queue", "type", "paused", "available", "acquired", "delayed", "deferred", "staged", "archived"),
     **show.columns("bytes", "leases", deadLettered="dead"),
 }
-_SELDOM = ("paused", "delayed", "deferred", "staged", "deadLettered")  # columns that are shown if a queue has any
+_SELDOM = ("paused", "delayed", "deferred", "staged", "deadLettered")  # shown if a queue has any
 _PEEK = ["sequenceNumber", "enqueuedTime", "deliveryCount", "subject", "messageId", "body"]
 _SETTLED = ["state", "outcome", "settledTime", "error", "holder"]
 _NAMED = 5  # queues that an error names
-_MAPS = ["properties", "annotations"]  # annotations contain the origin and the reason of a dead letter
+_MAPS = ["properties", "annotations"]  # annotations contain a dead letter's origin and reason
 
 
 declare = partial(calls.declare, kind="queue")
@@ -81,7 +81,7 @@ def peek(args: argparse.Namespace) -> int:
         except PenstockError as error:
             if not rows:
                 raise
-            stopped = error  # the messages before it are shown
+            stopped = error  # messages before it are shown
         hints = [] if rows else _hints(broker, args, states)
     if args.json:
         show.print_json(rows)
@@ -94,7 +94,7 @@ def peek(args: argparse.Namespace) -> int:
 
 
 def _hints(broker: Client, args: argparse.Namespace, states: list[str]) -> list[str]:
-    """Return names in a selector without a match that may be meant as fields."""
+    """Return hints on names that may be meant as fields."""
     selector = parse_optional(args.selector)
     if selector is None or not selector.lookalikes:
         return []
@@ -124,7 +124,7 @@ def _messages(
     asked = {"states": states, "first": args.first or 0, "selector": args.selector, "columns": columns}
     asked |= {"since": times[0], "until": times[1]}
     for batch in broker.get(op="browse", queue=args.name, **asked):
-        # Row by row, because a batch may hold far more messages.
+        # One by one: a batch may have far more messages.
         for row in range(batch.num_rows):
             (message,) = batch.slice(row, 1).to_pylist()
             message.update({name: dict(message[name]) for name in _MAPS if message[name] is not None})
@@ -175,7 +175,7 @@ def delete(args: argparse.Namespace) -> int:
 
 
 def _may_lose(broker: Client, args: argparse.Namespace) -> bool:
-    """Ask if there is an objection. Without messages the result is False, so that later arrivals are not lost either."""
+    """Ask if there is an objection. Without messages, return False, so that later arrivals are not lost either."""
     stat = broker.call("queue.stat", queue=args.name)
     live = 0 if args.if_empty else sum(stat[state] for state in ("available", "acquired", "delayed", "deferred"))
     objections, ways = [], []
@@ -199,10 +199,7 @@ def _may_lose(broker: Client, args: argparse.Namespace) -> bool:
 
 
 def _named_by(broker: Client, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the queues and exchanges that send messages to this queue by an option, each with a remedy.
-
-    Nodes on which the user has no right are omitted.
-    """
+    """Yield the visible queues and exchanges that send messages to this queue by an option, with a remedy."""
     queues = [queue["queue"] for queue in broker.call("queue.list")["queues"] if queue["options"].get("deadLetterQueue") == name]
     queues = [queue for queue in queues if queue != name]
     if queues:

@@ -22,17 +22,17 @@ from .amqp_calls import TURN_S, Meter, Stop, connection
 from .main import INTERRUPTED, REFUSED, Failed, UsageError, report
 from .stdout import Lines
 
-#: Credit: an interrupted run returns at most this many messages.
+#: An interrupted run returns at most this many messages.
 CREDIT = 500
-PIPE_CREDIT = 50  # into a pipe, whose reader may read only a few
-HINT_S = 1.0  # seconds without a message until a hint is shown
+PIPE_CREDIT = 50  # into a pipe, whose reader may end early
+HINT_S = 1.0  # without a message until a hint
 _FIELDS = ("messageId", "correlationId", "subject", "to", "replyTo", "contentType", "groupId", "properties", "body")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.json and args.output != "-":
         raise UsageError("--json writes to stdout, so it has no meaning with --output DIR")
-    # Lines on the same terminal would break a bar.
+    # Lines on a terminal would break the bar.
     quiet = args.json or (args.output == "-" and sys.stdout.isatty())
     with connection(args) as broker, Stop() as stop, Meter(f"receiving from {args.queue}", args.count, quiet=quiet) as meter:
         place = Lines(_json_line if args.json else _line, stop, broker.idle) if args.output == "-" else Folder(Path(args.output))
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         receiver = broker.receiver(
             args.queue, credit, limit=args.count, browse=args.browse, selector=args.selector, properties=asked or None
         )
-        hints = [] if receiver.hint is None else [receiver.hint]  # shown once, and only while no message arrives
+        hints = [] if receiver.hint is None else [receiver.hint]  # shown once, while no message arrives
         count = malformed = 0
         while not stop.asked and (deliveries := _next(receiver, args.wait, stop, hints)):
             hints.clear()
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
                 receiver.release_rest()
                 break
         show.notes(hints)
-        receiver.close()  # the broker receives the last outcome before the report
+        receiver.close()  # with the last outcome, before the report
     if sys.stderr.isatty():
         seen = "seen in" if args.browse else "received from"
         print(f"{'interrupted: ' if stop.asked else ''}{show.counted(count, 'message')} {seen} {args.queue}", file=sys.stderr)
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _take(receiver: Receiver, deliveries: list[Delivery], target: Lines | Folder, stop: Stop) -> int:
-    """Write and accept deliveries; return their number. A failed delivery returns to the queue."""
+    """Write and accept deliveries; return their number."""
     done = 0
     while done < len(deliveries) and not (done and stop.asked):
         part = deliveries[done : done + target.batch]
@@ -79,7 +79,7 @@ def _take(receiver: Receiver, deliveries: list[Delivery], target: Lines | Folder
 
 
 def _readable(receiver: Receiver, deliveries: list[Delivery], args: argparse.Namespace) -> list[Delivery]:
-    """Malformed messages are rejected, so that they are not delivered repeatedly."""
+    """Reject malformed messages, so that they are not delivered repeatedly."""
     readable = []
     for delivery in deliveries:
         try:
@@ -95,7 +95,7 @@ def _readable(receiver: Receiver, deliveries: list[Delivery], args: argparse.Nam
 
 
 def _next(receiver: Receiver, wait_s: float, stop: Stop, hints: list[str]) -> list[Delivery]:
-    """Wait up to `wait_s` seconds for deliveries; empty after that time or at a stop."""
+    """Wait up to `wait_s` seconds for deliveries, or until a stop."""
     left, waited = wait_s, 0.0
     while not stop.asked and not receiver.exhausted and left > 0:
         turn = min(left, TURN_S)
@@ -107,7 +107,7 @@ def _next(receiver: Receiver, wait_s: float, stop: Stop, hints: list[str]) -> li
             show.notes(hints)
             hints.clear()
     if not stop.asked:
-        receiver.drain()  # includes the deliveries in transit
+        receiver.drain()  # includes deliveries in transit
     return [] if stop.asked else receiver.receive(timeout_s=0)
 
 
@@ -115,7 +115,7 @@ def _next(receiver: Receiver, wait_s: float, stop: Stop, hints: list[str]) -> li
 
 
 def body_of(delivery: Delivery) -> bytes:
-    """Return the body as in the column `body`: the bytes of data sections or of a text, other values as JSON, empty for null."""
+    """Return the body as in the column `body`: bytes of data or text, other values as JSON, empty for null."""
     payload = delivery.payload
     try:
         inside = [section for section in scan(payload, most=MAX_SECTIONS_READ) if PROPERTIES <= section.code <= VALUE]
@@ -150,7 +150,7 @@ def _json_line(delivery: Delivery) -> bytes:
 
 
 class Folder:
-    """Writes each message to a new file with the next free number. The file is on the disk before `write` returns."""
+    """Writes each message to a new numbered file, which is on the disk before `write` returns."""
 
     batch = sys.maxsize
 

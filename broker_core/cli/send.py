@@ -78,7 +78,7 @@ def _milliseconds(seconds: float) -> int:
 
 
 def message(prefix: bytes, body: bytes) -> bytes:
-    """Append the body as one data section (3.2.6)."""
+    """Append the body as a data section (3.2.6)."""
     size = len(body)
     if size < 256:
         return b"%b\x00\x53\x75\xa0%c%b" % (prefix, size, body)
@@ -89,7 +89,7 @@ def message(prefix: bytes, body: bytes) -> bytes:
 
 
 class _Input:
-    """Iterates over lists of bodies, and answers heartbeats while it waits for stdin. `octets` counts the read bytes."""
+    """Iterates over lists of bodies, and answers heartbeats while it waits. `octets`: read bytes."""
 
     def __init__(self, args: argparse.Namespace, broker: Connection, sender: Sender, stop: Stop) -> None:
         self.octets = 0
@@ -106,7 +106,7 @@ class _Input:
             if self._stop.asked:
                 return
             try:
-                # The wait for the writer of a named pipe is below, where Ctrl-C works.
+                # The wait for a named pipe's writer is below, where Ctrl-C works.
                 descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             except OSError as error:
                 raise UsageError(f"{file} cannot be read: {error.strerror or error}") from error

@@ -1,4 +1,4 @@
-"""`penstock serve`: runs a broker, prints one line of JSON when it is ready, and stops on SIGTERM and Ctrl-C."""
+"""`penstock serve`: runs a broker until SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from ..settings.keys import Settings
 from .main import INTERRUPTED, UsageError, report
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
-#: Seconds in which further signals count as the first one: `timeout` signals the process and then its group.
+#: Further signals in this time count as the first one: `timeout` signals the process and then its group.
 SAME_SIGNAL_S = 1.0
 
 log = logging.getLogger("penstock")
 
 
 def run(args: argparse.Namespace) -> int:
-    # The signals are blocked before a second thread exists, and one thread waits for them. A handler would run in the main
-    # thread, which may hold the lock that `stop.set()` needs.
+    # Signals are blocked before a second thread exists, and one thread waits for them. A handler would run in the main thread,
+    # which may hold the lock of `stop.set()`.
     signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOPPING, signal.SIGHUP))
     logs.begin()
     try:
@@ -67,14 +67,14 @@ def _serve(settings: Settings, stop_with_stdin: bool, read: Callable[[], Setting
     from ..server.serve import serve
 
     code = serve(settings, partial(_ready, ready), stop, reloading.begin)
-    # Everything is on the disk. An unfinished call of a client would block the end of the interpreter.
+    # Everything is on the disk. A client's unfinished call would block the interpreter's end.
     logging.shutdown()
     sys.stdout.flush()
     os._exit(code)
 
 
 class _WithoutPandas(MetaPathFinder):
-    """Hides pandas, which pyarrow imports with its first array: half of the start time, and 30 MB."""
+    """Hides pandas, which pyarrow imports with its first array, in half of the start time and 30 MB."""
 
     def find_spec(self, name: str, path: object, target: object = None) -> None:
         if name == "pandas":
@@ -87,14 +87,14 @@ def _ready(ready: threading.Event, addresses: dict[str, Any]) -> None:
         answer["listeners"] = addresses["listeners"]
     others = [url for url in (addresses["flight"], addresses["http"]) if url is not None]
     at = ", ".join([*addresses["listeners"], *others])
-    log.info("ready at %s", at)  # before the answer, whose reader may stop the broker immediately
+    log.info("ready at %s", at)  # before the answer, whose reader may stop the broker
     print(json.dumps(answer), flush=True)
     ready.set()
     supervisor.notify(supervisor.READY, supervisor.status(f"ready at {at}"))
 
 
 class Reloading:
-    """Reloads the settings on request. A request before the start of the broker is served when it has started."""
+    """Reloads the settings on request, not before the broker has started."""
 
     def __init__(self, read: Callable[[], Settings]) -> None:
         self._read = read
@@ -109,7 +109,7 @@ class Reloading:
                 self._do(reload)
 
     def ask(self) -> None:
-        """Raises nothing, because the calling thread also handles the stop."""
+        """Raises nothing: the calling thread also handles the stop."""
         with self._lock:
             self._asked = True
             if self._reload is not None:
@@ -126,7 +126,7 @@ class Reloading:
 
 def _obey_signals(stop: threading.Event, ready: threading.Event, reload: Callable[[], None]) -> None:
     while (number := signal.sigwait((*_STOPPING, signal.SIGHUP))) == signal.SIGHUP:
-        if not ready.is_set():  # the notification of a reload would tell the supervisor that the broker is ready
+        if not ready.is_set():  # a notification would report the broker as ready
             reload()
             continue
         supervisor.notify(*supervisor.reloading())
@@ -137,7 +137,7 @@ def _obey_signals(stop: threading.Event, ready: threading.Event, reload: Callabl
     stop.set()
     begun = time.monotonic()
     while time.monotonic() - begun < SAME_SIGNAL_S:
-        number = signal.sigwait(_STOPPING)  # a second signal ends the process like a crash, which loses no confirmed message
+        number = signal.sigwait(_STOPPING)  # a second signal ends the process like a crash, which is safe
     log.warning("%s again: ends immediately, as in a crash", signal.Signals(number).name)
     os._exit(INTERRUPTED)
 

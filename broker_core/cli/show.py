@@ -21,11 +21,11 @@ from ..logs import counted as counted  # for the commands
 Rows = Sequence[Mapping[str, Any]]
 #: Columns whose values are arguments of other commands.
 NAMES = frozenset(("queue", "lease", "exchange", "stage", "user", "connection", "target"))
-#: Facts in seconds. Their names are those in JSON, which have no unit.
+#: Facts in seconds, with names as in JSON.
 SECONDS = frozenset(("lag", "retention", "diskFullIn"))
-#: Further texts that are never cut, because a part of an address or a time is another one.
+#: Texts that are never cut: a part of an address or a time is another one.
 _WHOLE = NAMES | {"peer", "time", "since"}
-#: Texts that are the purpose of their table. They are cut, and never left out.
+#: Texts that are the purpose of a table: never left out.
 _PURPOSE = frozenset(("body", "text", "error"))
 #: Facts that are a part of 1.
 SHARES = frozenset(("fill",))
@@ -55,10 +55,10 @@ def _plain(value: object) -> object:
 
 
 def print_table(rows: Rows, columns: Mapping[str, str], *, empty: str) -> None:
-    """`columns` maps the key of a row to its heading. A pipe gets complete values.
+    """`columns` maps keys of rows to headings. A pipe gets complete values.
 
-    A terminal gets long texts cut to its width. Names and numbers are never cut. If they need more width, columns are left out,
-    and a line names them.
+    A terminal gets long texts cut to its width. Names and numbers are never cut: rather, columns are left out, and a line names
+    them.
     """
     if not rows:
         print(empty)
@@ -77,7 +77,7 @@ def print_table(rows: Rows, columns: Mapping[str, str], *, empty: str) -> None:
 
 
 def _fit(rows: Rows, keys: Sequence[str], widths: list[int], total: int) -> list[int]:
-    """Return the columns that fit into `total` cells, and shrink the widths of texts, if possible."""
+    """Return the columns that fit into `total` cells, and shrink the widths of texts."""
 
     def over(widths: Mapping[int, int]) -> int:
         return sum(widths.values()) + _GAP * (len(widths) - 1) - total
@@ -104,12 +104,12 @@ def _fitted(text: str, width: int, right: bool) -> str:
 
 
 def columns(*keys: str, **headings: str) -> dict[str, str]:
-    """Return columns by key. Without a heading, a column shows its key."""
+    """Without a heading, a column shows its key."""
     return {**{key: key for key in keys}, **headings}
 
 
 def listed(args: argparse.Namespace, value: Rows, columns: Mapping[str, str], *, empty: str, rows: Rows | None = None) -> int:
-    """Print `value` as JSON with `--json`, else a table of the `rows`; without them of `value`."""
+    """Print `value` as JSON with `--json`, else a table of `rows`, or without them of `value`."""
     if args.json:
         print_json(value)
     else:
@@ -192,12 +192,12 @@ def _cell(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Escape control characters for a terminal, because clients choose names and texts."""
+    """Escape control characters, because clients choose names and texts."""
     return text if text.isprintable() else repr(text)[1:-1]
 
 
 def preview(body: bytes | None) -> str | None:
-    """Format a body on one line: text unchanged, other bytes in hexadecimal, long ones cut."""
+    """Format a body on one line: text, or hexadecimal bytes, long ones cut."""
     if body is None:
         return None
     try:
@@ -209,7 +209,7 @@ def preview(body: bytes | None) -> str | None:
 
 @contextmanager
 def waiting(text: str, *, quiet: bool) -> Iterator[None]:
-    # A notebook sets FORCE_COLOR, with which rich would write its animation into the cell.
+    # In a notebook, which sets FORCE_COLOR, rich would write its animation into the cell.
     if quiet or not sys.stderr.isatty():
         yield
         return

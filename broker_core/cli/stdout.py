@@ -1,4 +1,4 @@
-"""Messages on stdout. A file or terminal gets them immediately; a pipe line by line, and each is accepted after it is read."""
+"""Messages on stdout: for a pipe one by one, each accepted after it is read."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .main import Failed
 if TYPE_CHECKING:
     from ..amqp.deliveries import Delivery
 
-#: Seconds after a stop in which the reader can finish reading a begun line.
+#: After a stop, for the reader of a begun line.
 FINISH_S = 3.0
-_ONE_PAGE = 4096  # bytes of a pipe with one buffer, which accepts more only when it is empty
+_ONE_PAGE = 4096  # of a pipe with one buffer, which accepts more only when it is empty
 
 
 class Lines:
-    """Lines on stdout. `idle` is called regularly while the reader of a pipe is slow."""
+    """`idle` is called regularly while the reader of a pipe is slow."""
 
     def __init__(self, line: Callable[[Delivery], bytes], stop: Stop, idle: Callable[[], object]) -> None:
         self._line, self._stop, self._idle = line, stop, idle
@@ -33,13 +33,13 @@ class Lines:
         self._room = select.poll()
         self._room.register(self._out, select.POLLOUT)
         self._until: float | None = None  # end of the wait after a stop
-        self.batch = 1 if self.pipe else sys.maxsize  # messages to write before they are accepted
-        if self.pipe and hasattr(fcntl, "F_SETPIPE_SZ"):  # on other systems a pipe accepts more than is read
+        self.batch = 1 if self.pipe else sys.maxsize  # messages of one write
+        if self.pipe and hasattr(fcntl, "F_SETPIPE_SZ"):  # elsewhere a pipe accepts more than is read
             with contextlib.suppress(OSError):
                 fcntl.fcntl(self._out, fcntl.F_SETPIPE_SZ, _ONE_PAGE)
 
     def write(self, deliveries: Sequence[Delivery]) -> int:
-        """Return the number of completely written lines; for a pipe, of read lines."""
+        """Return the number of written lines; for a pipe, of read lines."""
         sys.stdout.flush()
         try:
             whole = self._put(b"".join(map(self._line, deliveries)))
@@ -51,10 +51,10 @@ class Lines:
         return len(deliveries) if whole and (not self.pipe or self._read()) else 0
 
     def _put(self, data: bytes) -> bool:
-        """Return False after a stop. A begun line is finished if the reader continues: otherwise the reader would get a part
-        of a line that is delivered again."""
+        """Return False after a stop. A begun line is finished if the reader continues: otherwise a line of which it has a part is
+        delivered again."""
         rest = memoryview(data)
-        size = select.PIPE_BUF if self.pipe else len(data)  # a ready pipe accepts this many bytes
+        size = select.PIPE_BUF if self.pipe else len(data)  # that a ready pipe accepts
         self._until = None
         while rest:
             if self.pipe and not self._wait(FINISH_S if len(rest) < len(data) else 0.0):
@@ -63,7 +63,7 @@ class Lines:
         return True
 
     def _read(self) -> bool:
-        """Wait until the pipe is read, or until a stop. Return False if the pipe has no reader."""
+        """Wait until the pipe is read, or a stop. Return False without a reader."""
         self._until = None
         events = self._wait()
         return not events or any(event & select.POLLOUT for _, event in events)

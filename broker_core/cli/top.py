@@ -54,7 +54,7 @@ def _show(args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
         show.print_json([{name: row[name] for name in _COLUMNS} for row in rows])
     else:
         terminal = sys.stdout.isatty()
-        room = shutil.get_terminal_size().lines - 4 if terminal else _ROWS  # a heading, two remarks and the cursor
+        room = shutil.get_terminal_size().lines - 4 if terminal else _ROWS  # heading, remarks and cursor
         print(_TOP_LEFT if terminal else "", end="")
         show.print_table(rows[: max(1, room)], _COLUMNS, empty="no queues yet")
         if len(rows) > room:

@@ -56,7 +56,7 @@ def _description(args: argparse.Namespace) -> str:
 
 
 class _SearchOfBrokers:
-    """The search at several brokers, with as many calls as it needs."""
+    """The search at several brokers."""
 
     def __init__(self, brokers: Sequence[Client], count: int) -> None:
         self._brokers, self._count, self._left = brokers, count, count
@@ -66,7 +66,7 @@ class _SearchOfBrokers:
         return [stay for broker in brokers for stay in self._of_broker(broker, wanted)]
 
     def of_sequence(self, queue: str, sequence: int) -> list[dict[str, Any]]:
-        """Each broker numbers the messages of its queue. The other brokers are asked for the message ids that were found."""
+        """Each broker has its own sequence numbers. Other brokers are asked for the message ids."""
         stays, others, missing = list[dict[str, Any]](), list[Client](), None
         for broker in self._brokers:
             try:

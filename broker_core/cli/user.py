@@ -1,4 +1,4 @@
-"""`penstock user …` and `penstock permit`: they change the users file, which the broker reloads."""
+"""`penstock user …` and `penstock permit` change the users file, which the broker reloads."""
 
 from __future__ import annotations
 
@@ -67,7 +67,6 @@ def remove(args: argparse.Namespace) -> int:
 
 
 def key(args: argparse.Namespace) -> int:
-    """Make a shared-access key, or remove all keys of a user."""
     read(args).need(args.name)
     path, user = keys_file.path_of(file_of(args)), args.name
     if args.remove:
@@ -142,7 +141,7 @@ def _rights(text: str) -> list[Right]:
 
 
 def audit(args: argparse.Namespace, action: str, name: str, **details: Any) -> None:
-    """Without `--data`, the data directory is not known. A running broker records that it has reloaded the users."""
+    """Without `--data`, the directory is unknown, and only a running broker records the change."""
     if args.data is not None:
         local_audit.add(args.data, action, name, **details)
 

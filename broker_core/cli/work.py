@@ -25,20 +25,20 @@ log = logging.getLogger("penstock.work")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit code 1: a handler did not end in time, and its message returns to the queue."""
+    """Exit code 1: a handler did not end in time."""
     logs.begin()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # output of functions appears immediately, also in a pipe
+        sys.stdout.reconfigure(line_buffering=True)  # output of functions appears immediately
     check_url(args)
     credentials = credentials_of(args)
     workers = [_worker(name) for name in args.workers]
     stop = threading.Event()
 
     def handle(number: int, frame: FrameType | None) -> None:
-        """The first signal stops the workers. The next one ends the process, which is as safe as a crash."""
+        """The first signal stops the workers. The next one ends the process, as safe as a crash."""
         if stop.is_set():
             os._exit(INTERRUPTED)
-        # In another thread, because the main thread may hold the lock that `set` needs.
+        # In a thread, because the main one may hold the lock that `set` needs.
         threading.Thread(target=stop.set, daemon=True).start()
 
     handlers = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     if not ended:
         log.error("a handler did not end within %g s of the stop; its message is delivered again", args.grace)
         logging.shutdown()
-        os._exit(REFUSED)  # a hanging thread would block the end of the interpreter
+        os._exit(REFUSED)  # a hanging thread would block the interpreter
     return 0
 
 
@@ -75,7 +75,7 @@ def _worker(name: str) -> Worker:
         if error.name is not None and module.startswith(error.name):
             raise UsageError(f"there is no module {error.name!r} in {os.getcwd()} or among the installed packages") from error
         raise
-    except (OSError, EOFError) as error:  # elsewhere these errors are about the output or an answer of the user
+    except (OSError, EOFError) as error:  # elsewhere these errors are about the output or an answer
         raise ImportError(f"{module} cannot be imported: {error}") from error
     try:
         worker = getattr(holder, attribute)
@@ -92,7 +92,7 @@ def _serve_metrics(workers: list[Worker], port: int) -> None:
     from prometheus_client.registry import Collector
 
     class WorkerMetrics(Collector):
-        """Reads the workers' counts for each scrape."""
+        """The workers' counts."""
 
         def collect(self) -> Iterator[Metric]:
             messages = CounterMetricFamily("penstock_worker_messages", "Messages handled", labels=["queue", "outcome"])

@@ -1,8 +1,8 @@
 """Every command, flag and help text.
 
 - commands: the whole command line.
-- exchange, message, user, backup, operator: groups of commands.
-- parsers: functions that declare commands and parse numbers.
+- exchange, message, user, backup, operator: parts of it.
+- parsers: functions that declare commands, and parse numbers.
 """
 
 from __future__ import annotations

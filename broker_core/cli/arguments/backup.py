@@ -1,4 +1,4 @@
-"""Arguments of the commands that work on a data directory without a broker, and of `journal` and `status`."""
+"""Arguments of commands on a data directory, and of `journal` and `status`."""
 
 from __future__ import annotations
 

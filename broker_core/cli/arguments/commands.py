@@ -1,4 +1,4 @@
-"""Every command, flag and help text."""
+"""The whole command line."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _metavar(name: str, kind: kinds.Kind) -> str:
     return _METAVARS.get(name) or _METAVARS_BY_KIND.get(kind) or by_name
 
 
-#: Titles of groups of settings in the help of `serve`, and the begins of their names.
+#: Titles of groups of settings in the help of `serve`, and how their names begin.
 _GROUPS: dict[str, tuple[str, ...]] = {
     "data, address and log": ("data", "host", "log_"),
     "Arrow Flight, for Spark": ("flight_",),

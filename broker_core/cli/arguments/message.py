@@ -10,7 +10,7 @@ from ...settings import listeners
 from . import parsers as p
 
 DEFAULT_AMQP_URL = "amqp://127.0.0.1:5672"
-#: Priorities of a consumer. `amqp_plane.loop.interest` has the same range, but its import is slow.
+#: As in `amqp_plane.loop.interest`, whose import is slow.
 LINK_PRIORITIES = range(-128, 128)
 
 
@@ -96,7 +96,7 @@ def _port(text: str) -> int:
 
 
 def _seconds_or_forever(text: str) -> float:
-    if not text.isascii():  # float() accepts the digits of every script
+    if not text.isascii():  # float() accepts digits of every script
         raise ValueError
     number = float(text)
     if not number >= 0:

@@ -1,4 +1,4 @@
-"""Arguments of the commands for operators: `top`, `connection`, `definitions`, `conf`, `doctor`."""
+"""Arguments of `top`, `connection`, `definitions`, `conf` and `doctor`."""
 
 from __future__ import annotations
 

@@ -22,10 +22,10 @@ Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser of one command. With `has_options` its flag `--option` has options of queues."""
+    """Parser of a command. `has_options`: its flag `--option` has options of queues."""
 
     has_options = False
-    #: With `--json`: prints an error as JSON and ends the program, for all parsers.
+    #: With `--json`: prints an error as JSON and ends the program.
     report: ClassVar[Callable[[str], NoReturn] | None] = None
 
     def error(self, message: str) -> NoReturn:
@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
         text = super().format_help()
         if not self.has_options:
             return text
-        from ...engine.model.options import described  # imported late because it needs numpy
+        from ...engine.model.options import described  # late, because it needs numpy
 
         return f"{text}\noptions of queues:\n{described()}\n"
 
@@ -72,7 +72,7 @@ class Parser(argparse.ArgumentParser):
         self.error(f"unrecognized arguments: {' '.join(words)}{hint}")
 
 
-#: Verbs of other command lines, with our verbs of the same meaning.
+#: Verbs of other command lines, with ours.
 _VERBS = {
     **dict.fromkeys(("ls", "show-all"), ("list",)),
     **dict.fromkeys(("show", "info", "get", "describe", "stats", "inspect"), ("stat", "status", "list")),
@@ -98,7 +98,7 @@ def make_group(commands: Commands, name: str, text: str) -> Commands:
 def client_command(
     commands: Commands, name: str, text: str, module: str, /, run: str | None = None, **positionals: str
 ) -> Parser:
-    """Add a command that calls a broker. `run` is the name of its function in `module`. `positionals` have metavars."""
+    """Add a command that calls a broker. `run`: its function in `module`. `positionals`: their metavars."""
     command = make_command(commands, name, text, sentence(text), lazily(module, run or name))
     text = f"amqp://HOST[:PORT], amqps://…, grpc://HOST:PORT, grpc+tls://…; default: $PENSTOCK_URL, else {keys.DEFAULT_URL}"
     add_login(command, keys.DEFAULT_URL, text)
@@ -115,7 +115,7 @@ def make_command(commands: Commands, name: str, text: str, description: str, run
 
 
 def add_login(command: Parser, default_url: str | None, text: str) -> None:
-    """Add `--url`, with this help, and the credentials."""
+    """Add `--url` and the credentials."""
     command.add_argument("--url", default=os.environ.get("PENSTOCK_URL", default_url), help=text)
     option(command, "--user", "NAME", "log in as this user; asks for the password at a terminal. Default: $PENSTOCK_USER")
     text = "a file whose first line is the user's password. Default: $PENSTOCK_PASSWORD_FILE"
@@ -126,7 +126,7 @@ def add_login(command: Parser, default_url: str | None, text: str) -> None:
 
 
 def add_users_file(command: Parser, *, required: bool = True, text: str = "") -> None:
-    """`text`: the purpose of the file, before its place."""
+    """`text`: the file's purpose."""
     place, begin = command.add_mutually_exclusive_group(required=required), f"{text} " * bool(text)
     option(place, "--data", "DIR", f"{begin}the broker's data directory; the file is users.json in it", type=Path)
     option(place, "--users-file", "FILE", f"{begin}the file of the broker's setting users_file", type=Path)
@@ -145,7 +145,7 @@ def flag(command: argparse._ActionsContainer, name: str, text: str) -> None:
 
 
 def lazily(module: str, function: str) -> Run:
-    """Import the command's module when the command runs, because `--help` needs neither Arrow nor numpy."""
+    """Import the module when the command runs: `--help` needs neither Arrow nor numpy."""
 
     def run(args: argparse.Namespace) -> int:
         import importlib
@@ -157,7 +157,7 @@ def lazily(module: str, function: str) -> Run:
 
 
 def extending(name: str, kind: Callable[[str], object]) -> Callable[[argparse.Namespace, Sequence[str]], bool]:
-    """Return a function that adds words after a flag, which argparse leaves over, to a list of positional arguments."""
+    """Return a function that adds words after a flag, which argparse leaves over, to positional arguments."""
 
     def more(args: argparse.Namespace, words: Sequence[str]) -> bool:
         getattr(args, name).extend(map(kind, words))

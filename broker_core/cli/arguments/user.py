@@ -43,7 +43,7 @@ def add_commands(commands: Commands) -> None:
 
 
 def _fill(args: argparse.Namespace, words: Sequence[str]) -> bool:
-    """Add words after a flag; return False if there are too many."""
+    """Return False for too many words after a flag."""
     free = [name for name in ("user", "queue", "rights") if getattr(args, name) is None]
     for name, word in zip(free, words, strict=False):
         setattr(args, name, word)

@@ -4,7 +4,7 @@
 - `steps`: the requests of an import, and their results
 - `own`: Penstock's file
 - `rabbitmq`, `rabbitmq_queues`, `rabbitmq_policies`, `rabbitmq_users`: RabbitMQ's definitions
-- `queues`: the queues of both, and the cycles of their dead letters
-- `artemis`: the broker.xml of ActiveMQ Artemis
-- `regular_expressions`: RabbitMQ's patterns of names, as patterns of Penstock
+- `queues`: queues of both, and cycles of their dead letters
+- `artemis`: Artemis's broker.xml
+- `regular_expressions`: RabbitMQ's patterns of names
 """

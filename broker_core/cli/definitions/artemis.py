@@ -1,4 +1,4 @@
-"""ActiveMQ Artemis's broker.xml: addresses, queues, address settings and dead letters. docs/queues.md has the table."""
+"""ActiveMQ Artemis's broker.xml. docs/queues.md has the table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_xml(data: bytes) -> bool:
 
 
 def steps(data: bytes) -> list[ImportStep]:
-    """Raises InvalidRequest for another file than a broker.xml."""
+    """Raises InvalidRequest for another file."""
     core = next((element for element in parse(data).iter() if element.tag == "core"), None)
     if core is None:
         raise errors.InvalidRequest("the file has no element <core>, as a broker.xml of ActiveMQ Artemis has")
@@ -54,7 +54,7 @@ _ROLES = "their users and roles are in other files; `penstock user` and `penstoc
 
 
 def parse(data: bytes) -> Element:
-    """Parse XML without a document type, so it has no entities, neither internal nor external. Namespaces are removed."""
+    """Parse XML without a document type, and so without entities. Namespaces are removed."""
     builder, parser, depth = TreeBuilder(), expat.ParserCreate(), 0
 
     def refuse(*_: object) -> None:
@@ -89,13 +89,13 @@ def _name(element: Element, attribute: str = "name") -> str:
 
 
 class _Setting:
-    """An address setting. `match`: words with `*` for one word and `#` for any number of words."""
+    """An address setting. `match`: words, `*` for one word, `#` for any number."""
 
     def __init__(self, element: Element) -> None:
         self.match = _name(element, "match")
         self.values = {child.tag: (child.text or "").strip() for child in element}
         self.applied = 0
-        if self.match.count("#") > MAX_WILDCARDS:  # the time of a match grows with each of them
+        if self.match.count("#") > MAX_WILDCARDS:  # the time of a match grows with them
             raise errors.InvalidRequest(f"address setting {self.match!r:.80} has more than {MAX_WILDCARDS} times '#'")
         words = [{"#": ".*", "*": "[^.]*"}.get(word, re.escape(word)) for word in self.match.split(".")]
         self._expression = re.compile(r"\.".join(words).replace(r"\..*", r"(\..*)?").replace(r".*\.", r"(.*\.)?"), re.DOTALL)
@@ -113,7 +113,7 @@ class _Setting:
 
 
 def _values_of(address: str, settings: Sequence[_Setting]) -> dict[str, str]:
-    """Return the merged values of the address settings. The most specific one is the last."""
+    """Return the merged values of settings, the most specific one last."""
     values: dict[str, str] = {}
     for setting in sorted((setting for setting in settings if setting.matches(address)), key=lambda item: item.specificity):
         values |= setting.values

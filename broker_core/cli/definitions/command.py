@@ -20,8 +20,8 @@ from ..main import REFUSED, UsageError
 from . import artemis, own, rabbitmq, steps
 from .steps import ImportStep, Result
 
-#: Bytes of a file. The definitions of 10,000 queues, the most of a broker, have about 3 MB. Other brokers have longer ones.
-#: Objects in memory take about six times the bytes of their JSON.
+#: The definitions of 10,000 queues, the most of a broker, have about 3 MB, and more from other brokers. In memory they take about
+#: six times the bytes of their JSON.
 MAX_FILE_BYTES = 256 << 20
 _NO_FILE = "name the broker's users file with --data or --users-file"
 
@@ -59,7 +59,7 @@ def import_(args: argparse.Namespace) -> int:
 
 
 class _Report:
-    """Runs the steps of an import, and prints a line for each."""
+    """Runs and prints the steps of an import."""
 
     def __init__(self, args: argparse.Namespace, planned: Sequence[ImportStep]) -> None:
         self._args, self._planned = args, planned
@@ -75,7 +75,7 @@ class _Report:
         return sum(row.result == result for row in self._results)
 
     def declare(self) -> None:
-        """Declare queues, exchanges and bindings. An error of the connection ends the import."""
+        """An error of the connection ends the import."""
         declared = [step for step in self._planned if step.action is not None]
         with calls.broker(self._args) as broker:
             for step in self._planned:
@@ -91,8 +91,7 @@ class _Report:
                     raise type(error)(f"{error}; {done}: import again") from error
 
     def edit_users(self) -> None:
-        """Add users and permissions, in one change of the users file. They come last: the first user ends the access without a
-        login."""
+        """Edit the users file in one change, and last: the first user ends the access without a login."""
         edits = [step for step in self._planned if step.edit is not None]
         if not _has_users_file(self._args):
             for step in edits:
@@ -130,7 +129,7 @@ def _declared(broker: Client, step: ImportStep, action: str) -> Result:
 
 
 def read(path: Path, virtual_host: str | None) -> list[ImportStep]:
-    """Read all steps of a file. Raises UsageError before the first request if any part is malformed."""
+    """Raises UsageError if any part is malformed."""
     try:
         with sys.stdin.buffer if str(path) == "-" else path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)

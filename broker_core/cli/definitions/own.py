@@ -1,4 +1,4 @@
-"""Penstock's definitions: queues, exchanges and bindings of the broker; on request users and permissions as in the users file."""
+"""Penstock's definitions: queues, exchanges and bindings; on request users and permissions as in the users file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _picked(node: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def steps(definitions: dict[str, Any]) -> list[ImportStep]:
-    """Nodes come before the bindings that name them. Raises InvalidRequest, KeyError, TypeError or AttributeError."""
+    """Nodes precede their bindings. Raises InvalidRequest, KeyError, TypeError or AttributeError."""
     if definitions["version"] != VERSION:
         raise errors.InvalidRequest(f"the version is {definitions['version']!r:.80}; this Penstock reads version {VERSION}")
     queues, exchanges = definitions["queues"], definitions["exchanges"]
@@ -48,7 +48,7 @@ def _bind(exchange: str, binding: dict[str, Any]) -> ImportStep:
 
 
 def _users(users: Any, permissions: Any) -> list[ImportStep]:
-    secret = base64.b64encode(bytes(u.SECRET_BYTES)).decode()  # a required field that an import does not use
+    secret = base64.b64encode(bytes(u.SECRET_BYTES)).decode()  # required, and not used
     known = {**dict.fromkeys(permissions, _NO_LOGIN), **users}
     known.pop(u.ANONYMOUS, None)
     fields = {"version": u.VERSION, "secret": secret, "users": known, "permissions": permissions}
@@ -59,7 +59,7 @@ def _users(users: Any, permissions: Any) -> list[ImportStep]:
     ]
 
 
-#: A user of a permission who is not in the file.
+#: A user with a permission, but not in the file.
 _NO_LOGIN: dict[str, Any] = {"scram-sha-256": None, "certificates": []}
 
 

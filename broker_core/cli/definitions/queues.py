@@ -9,7 +9,7 @@ from .steps import ImportStep, declare_queue
 
 
 class PlannedQueue:
-    """A queue that an import will declare. `notes`: the parts of the original that it does not have."""
+    """A queue to declare. `notes`: parts of the original that it lacks."""
 
     def __init__(self, name: str) -> None:
         self.name, self.type = name, "fifo"
@@ -26,7 +26,7 @@ class PlannedQueue:
 
 
 def break_cycles(queues: Sequence[PlannedQueue]) -> None:
-    """Leave out dead-letter queues that form a cycle. In RabbitMQ, a message that expires around one is dropped."""
+    """Leave out dead-letter queues that form a cycle, where RabbitMQ drops an expired message."""
     by_name = {queue.name: queue for queue in queues}
     following = {queue.name: queue.options.get("deadLetterQueue") for queue in queues}
     seen: set[str] = set()

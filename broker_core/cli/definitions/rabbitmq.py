@@ -1,4 +1,4 @@
-"""RabbitMQ's definitions, as `rabbitmqctl export_definitions` and its HTTP API write them, of one virtual host."""
+"""RabbitMQ's definitions of one virtual host, of `rabbitmqctl export_definitions` and the HTTP API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from . import rabbitmq_users as users
 from .rabbitmq_policies import RabbitPolicy
 from .steps import ImportStep, bind, declare_exchange
 
-#: Sections of the file, with the fields that are texts.
+#: Sections, with their fields that are texts.
 _SECTIONS = {
     "queues": ("name",),
     "exchanges": ("name", "type"),
@@ -25,7 +25,7 @@ _SECTIONS = {
 }
 _OBJECTS = {"queues": "arguments", "exchanges": "arguments", "bindings": "arguments", "policies": "definition"}
 _TYPES = ("direct", "fanout", "topic", "headers")
-#: Exchanges that RabbitMQ declares itself, and that its export omits.
+#: Exchanges of RabbitMQ itself, which its export omits.
 _BUILT_IN = {
     "amq.direct": "direct",
     "amq.fanout": "fanout",
@@ -34,7 +34,7 @@ _BUILT_IN = {
     "amq.match": "headers",
 }
 _GLOBAL = ("users",)  # sections without virtual hosts
-#: Objects of one section, of one virtual host. Each policy is compared with each name.
+#: Objects of a section. Each policy is compared with each name.
 MAX_OBJECTS, MAX_POLICIES = 100_000, 500
 
 
@@ -44,7 +44,7 @@ def is_rabbitmq(document: dict[str, Any]) -> bool:
 
 
 def steps(document: dict[str, Any], virtual_host: str | None) -> list[ImportStep]:
-    """Raises InvalidRequest if the file is malformed, or if it has several virtual hosts but no choice."""
+    """Raises InvalidRequest for a malformed file, or one of several virtual hosts without a choice."""
     sections = {name: _section(document, name) for name in _SECTIONS}
     sections = _of_host(sections, virtual_host)
     applied = [RabbitPolicy.of(table) for table in sections["policies"]]
@@ -83,7 +83,7 @@ def _section(document: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def _of_host(sections: dict[str, list[dict[str, Any]]], chosen: str | None) -> dict[str, list[dict[str, Any]]]:
-    """Return the objects of one virtual host. An export of one virtual host names none."""
+    """Return the objects of one virtual host. An export of one host does not name it."""
     local = [table for name, tables in sections.items() if name not in _GLOBAL for table in tables]
     hosts = sorted({table["vhost"] for table in local if "vhost" in table})
     listed = ", ".join(f"{host!r:.80}" for host in hosts[:20])
@@ -104,7 +104,7 @@ def _of_host(sections: dict[str, list[dict[str, Any]]], chosen: str | None) -> d
 
 
 def _exchanges(tables: list[dict[str, Any]], applied: list[RabbitPolicy], kinds: dict[str, str]) -> Iterator[ImportStep]:
-    """An alternate comes before the exchanges that name it. The broker refuses a cycle."""
+    """An alternate precedes the exchanges that name it. The broker refuses a cycle."""
     declared = {table["name"] for table in tables}
     built_in = [{"name": name, "type": kind} for name, kind in kinds.items() if name not in declared]
     steps = [_exchange(table, applied) for table in (*built_in, *tables)]

@@ -1,5 +1,5 @@
-"""RabbitMQ's policies. They set arguments of the nodes that match. Penstock's policies are in the settings file, so an import
-applies them to the nodes of the file, and reports the lines for the settings file."""
+"""RabbitMQ's policies, which set arguments of matching nodes. Penstock's policies are in the settings file, so an import applies
+RabbitMQ's to the nodes of the file, and reports lines for the settings file."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .steps import ImportStep
 
 APPLIED = "applied"
 MAX_EXPRESSION = 1000  # characters
-#: RabbitMQ uses the smaller value if a queue has an argument and a policy.
+#: RabbitMQ uses the smaller value of an argument and a policy.
 _SMALLER = ("message-ttl", "max-length", "max-length-bytes", "delivery-limit", "expires")
 _OF_QUEUES = {"queues": None, "all": None, "classic_queues": "classic", "quorum_queues": "quorum", "streams": "stream"}
 
 
 @dataclass(frozen=True)
 class RabbitPolicy:
-    """A policy. `expression` matches no name if it cannot be used here."""
+    """A policy. An unusable `expression` matches no name."""
 
     name: str
     pattern: str
@@ -50,7 +50,7 @@ class RabbitPolicy:
 
 
 def _first(policies: Sequence[RabbitPolicy], name: str) -> RabbitPolicy | None:
-    """Return the only policy that applies: the match with the highest priority."""
+    """Only the match with the highest priority applies."""
     ordered = sorted(policies, key=lambda policy: -policy.priority)
     return next((policy for policy in ordered if policy.expression.search(name)), None)
 
@@ -76,7 +76,7 @@ def merged(arguments: dict[str, Any], policy: RabbitPolicy | None) -> dict[str, 
 
 
 def steps(policies: Sequence[RabbitPolicy], applied: Sequence[RabbitPolicy | None]) -> list[ImportStep]:
-    """`applied`: the policy of each queue and exchange of the file."""
+    """`applied`: by queue and exchange of the file."""
     counts = Counter(policy.name for policy in applied if policy is not None)
     return [ImportStep(f"policy {policy.name}", [_note(policy, counts[policy.name])]) for policy in policies]
 

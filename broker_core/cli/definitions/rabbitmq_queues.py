@@ -18,7 +18,7 @@ _NUMBERS = {
     "delivery-limit": "maxAttempts",
 }
 _OVERFLOW = {"drop-head": "ring", "reject-publish": "reject", "reject-publish-dlx": "reject"}
-#: Arguments that change neither the order nor the fate of a message: replicas, memory, the form of storage.
+#: Arguments that change neither order nor fate of a message: replicas, memory, storage.
 _WITHOUT_EFFECT = re.compile(
     r"queue-(mode|version|type|leader-locator|master-locator)|quorum-.*|ha-.*|initial-cluster-size|max-in-memory-.*"
     r"|dead-letter-strategy|target-group-size"
@@ -27,7 +27,7 @@ _KEPT = {"max-age": "an age limit of a stream", "expires": "Penstock does not de
 
 
 class Routes:
-    """The bindings of a file, to find the queue of an exchange's dead letters. `kinds`: types of exchanges by name."""
+    """Bindings, to find the queue of an exchange's dead letters. `kinds`: types of exchanges."""
 
     def __init__(self, kinds: Mapping[str, str], bindings: Sequence[dict[str, Any]]) -> None:
         self._kinds = kinds
@@ -36,7 +36,7 @@ class Routes:
             self._bindings.setdefault(table["source"], []).append(table)
 
     def queue_of(self, exchange: str, key: str | None, queue: str) -> tuple[str | None, str]:
-        """Return the only queue that dead letters of `queue` reach, or the reason why there is not one."""
+        """Return the only queue that dead letters of `queue` reach, or a reason."""
         if exchange == "":
             return queue if key is None else key, ""
         kind = self._kinds.get(exchange)
@@ -65,7 +65,7 @@ def steps(queues: Sequence[RabbitQueue]) -> list[ImportStep]:
 
 
 class RabbitQueue(PlannedQueue):
-    """One queue of the file. `options` and `notes` are complete after `_break_cycles`."""
+    """A queue of the file. `break_cycles` completes it."""
 
     def __init__(self, table: dict[str, Any], policies: Sequence[RabbitPolicy], routes: Routes) -> None:
         super().__init__(table["name"])

@@ -1,7 +1,7 @@
 """RabbitMQ's users and permissions.
 
-Its hash is one SHA-256 of the password and a salt. A login with SCRAM needs a key that is derived from the password, so the
-hash of RabbitMQ cannot become a user of Penstock.
+RabbitMQ's hash is a SHA-256 of password and salt. SCRAM needs a key that is derived from the password, so the hash cannot become
+a user of Penstock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .own import add_user, permit
 from .regular_expressions import patterns_of
 from .steps import ImportStep
 
-#: Rights by permission. RabbitMQ purges and gets messages with *read*.
+#: By permission. RabbitMQ purges and gets messages with *read*.
 _RIGHTS = {"configure": (Right.ADMIN,), "write": (Right.SEND,), "read": (Right.RECEIVE, Right.BROWSE)}
 
 

@@ -1,4 +1,4 @@
-"""RabbitMQ's patterns of names. They are regular expressions, and Penstock's patterns have `*` for any text."""
+"""RabbitMQ's patterns of names, regular expressions, as Penstock's patterns, with `*` for any text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ MAX_DEPTH = 16  # of groups
 
 
 def patterns_of(expression: str) -> list[str] | None:
-    """Return patterns that match the same names; None for an expression that has no such patterns.
+    """Return patterns that match the same names; None if no patterns do.
 
     An empty expression matches no name, as in RabbitMQ. Without `^` and `$` an expression matches a part of a name.
     """
@@ -20,7 +20,7 @@ def patterns_of(expression: str) -> list[str] | None:
 
 
 class _ExpressionParser:
-    """Literals, `.*`, alternatives and groups. Every method returns None for another syntax."""
+    """Literals, `.*`, alternatives and groups. Methods return None for another syntax."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
@@ -30,7 +30,6 @@ class _ExpressionParser:
         return patterns if self._at == len(self._text) else None
 
     def _choice(self, depth: int) -> list[str] | None:
-        """Read alternatives. Those at the top may be anchored."""
         result: list[str] = []
         while True:
             patterns = self._sequence(depth)

@@ -1,4 +1,4 @@
-"""Steps of an import. A file becomes a list of steps before the first request, so a malformed file changes nothing."""
+"""Steps of an import. All are known before the first request, so a malformed file changes nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CREATED, EXISTS, REFUSED, LEFT_OUT = "created", "exists", "refused", "left out"
 @dataclass(frozen=True)
 class ImportStep:
     """One object of a file. It needs a request (`action`, `fields`) or an `edit` of the users file. Without both it cannot be
-    created, and the notes contain the reason. The notes of other steps name the omitted parts of the object."""
+    created, for the reason in `notes`. Other notes name omitted parts of the object."""
 
     object: str
     notes: Sequence[str] = ()
@@ -26,7 +26,7 @@ class ImportStep:
 
 @dataclass(frozen=True)
 class Result:
-    """Result of one step, for the report."""
+    """Result of a step."""
 
     result: str
     object: str
@@ -37,14 +37,13 @@ class Result:
 
 
 def refusal(step: ImportStep, error: errors.PenstockError) -> Result:
-    """Raises the error if the next steps would also meet it."""
+    """Raises an error that the next steps would also meet."""
     if error.fault != "caller" or isinstance(error, errors.Unauthenticated):
         raise error
     return Result(REFUSED, step.object, [str(error), *step.notes])
 
 
 def edited(users: Users, steps: Sequence[ImportStep]) -> tuple[Users, list[Result]]:
-    """Return the users after the edits of all steps, and the results."""
     results = []
     for step in steps:
         assert step.edit is not None
