@@ -1,5 +1,5 @@
-"""Every error of Penstock: the party at fault, the event and the remedy. `code` is stable and travels over the wire, and into
-Spark's errors as `[PENSTOCK.QUEUE_NOT_FOUND]`; the text is for people. docs/errors.md lists the codes; a test compares."""
+"""Every error of Penstock. `code` is stable and travels over the wire, and into Spark's errors as `[PENSTOCK.QUEUE_NOT_FOUND]`;
+the text is for people. docs/errors.md lists the codes; a test compares."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class InvalidColumn(InvalidRequest):
 
 
 class InvalidSelector(InvalidRequest):
-    """A message selector that cannot be parsed, or exceeds a limit. `position` is the first wrong character, from 1."""
+    """A selector that cannot be parsed, or exceeds a limit. `position` is the first wrong character, from 1."""
 
     code = "INVALID_SELECTOR"
 
@@ -75,13 +75,13 @@ class LeaseNotFound(NotFound):
 
 
 class StageNotFound(NotFound):
-    """A stage that was never staged, or was discarded or published already."""
+    """A stage that does not exist, or was discarded or published."""
 
     code = "STAGE_NOT_FOUND"
 
 
 class MessageNotFound(NotFound):
-    """Messages that the queue of the request does not contain."""
+    """Messages that the queue does not contain."""
 
     code = "MESSAGE_NOT_FOUND"
 
@@ -117,7 +117,7 @@ class LeaseInUse(InUse):
 
 
 class Fenced(PenstockError):
-    """A request of an older epoch of a lease, of an ended batch, or of an ended lock of a group."""
+    """A request of an older epoch of a lease, an ended batch, or an ended lock of a group."""
 
     code = "FENCED"
 
@@ -135,7 +135,7 @@ class WrongOffset(PenstockError):
 
 
 class IllegalTransition(PenstockError):
-    """A transition that a message's state does not allow; nothing was changed."""
+    """A transition that a message's state does not allow."""
 
     code = "ILLEGAL_TRANSITION"
 
@@ -147,7 +147,7 @@ class ResourceLimit(PenstockError):
 
 
 class QueueFull(ResourceLimit):
-    """A queue without capacity for the messages. `queue` and `messages`: its name, and how many it refused; None: unknown."""
+    """A queue without capacity for the messages. `queue`, `messages`: its name, and the refused number."""
 
     code = "QUEUE_FULL"
     queue: str | None = None
@@ -167,7 +167,7 @@ class UnknownTransaction(PenstockError):
 
 
 class TransactionRolledBack(PenstockError):
-    """A transaction rolled back by the broker. Repeat its work in a new one."""
+    """A transaction that the broker rolled back. Repeat its work in a new one."""
 
     code = "TRANSACTION_ROLLED_BACK"
 
@@ -197,7 +197,7 @@ class NotDelivered(PenstockError):
 
 
 class WrongInterpreter(PenstockError):
-    """A Python interpreter of Spark's workers that cannot run the connector."""
+    """An interpreter of Spark's workers that cannot run the connector."""
 
     code = "WRONG_INTERPRETER"
 
@@ -228,7 +228,7 @@ class WrongPort(PeerError):
 
 
 class MalformedMessage(PenstockError):
-    """A stored message that is not well-formed AMQP. The text contains the remedy."""
+    """A stored message that is not well-formed AMQP."""
 
     code = "MALFORMED_MESSAGE"
     fault = "peer"
@@ -248,7 +248,7 @@ class DamagedJournal(StorageError):
 
 
 class DamagedMessages(DamagedJournal):
-    """A damaged record of messages. The text contains the remedy."""
+    """A damaged record of messages."""
 
     code = "DAMAGED_MESSAGES"
     queue, first, last = "", 0, 0
@@ -267,7 +267,7 @@ class DamagedMessages(DamagedJournal):
 
     @staticmethod
     def text(error: DamagedJournal) -> str:
-        """Return the error's text with the file's name instead of its path, which does not concern clients."""
+        """Return the text with the file's name instead of its path, which does not concern clients."""
         path, comma, rest = str(error).partition(", offset ")
         return f"damaged: {path.rpartition('/')[2]}{comma}{rest}"
 
@@ -302,7 +302,6 @@ def _kinds(of: type[PenstockError]) -> list[type[PenstockError]]:
     return [of, *(kind for subclass in of.__subclasses__() for kind in _kinds(subclass))]
 
 
-#: Every error of this module by its code.
 BY_CODE = {kind.code: kind for kind in _kinds(PenstockError)}
 
 

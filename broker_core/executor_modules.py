@@ -1,7 +1,7 @@
-"""Modules of `broker_core` that travel to Spark's processes, and are imported on first use.
+"""Modules of `broker_core` that travel to Spark's processes.
 
 Spark Connect, and the planner of a stream after `--py-files`, send the pickled data source with its modules to processes that
-cannot import them. Modules that would make every import slow travel as source.
+cannot import them. Modules that would make imports slow travel as source, for the first use.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .errors import PenstockError, from_json
 
 #: The result of `sources` in a process that received this code by value, else None. See `connector.registration`.
 SOURCES: dict[str, bytes] | None = None
-#: The name of `broker_core` among the sources. Under its own name it would look installed, and a later pickle would refer to it.
+#: `broker_core` among the sources. Under its own name it would look installed, and a later pickle would refer to it.
 NAME = "penstock_shipped"
 
-#: Folders of `penstock` whose modules go to executors, and single modules. They import no other part of `broker_core`.
+#: Folders whose modules go to executors, and single modules. They import no other part of `broker_core`.
 FOLDERS = (
     *("broker_core/amqp", "broker_core/archive", "broker_core/archive/read", "broker_core/archive/table"),
     *("broker_core/client", "broker_core/client/amqp", "broker_core/client/flight"),
@@ -33,13 +33,12 @@ FOLDERS = (
 )
 _SINGLE = ("quantities", "moments", "errors", "local_files", "notations", "executor_modules", "similar", "wrong_port")
 MODULES = ("__init__", "broker_core/__init__", *(f"broker_core/{name}" for name in _SINGLE))
-#: Packages and modules of `broker_core` that an import of the connector imports. Code that travels by value contains them in its
-#: pickle. Later imports use the sources.
+#: Packages and modules that the connector imports, which a pickle by value contains. Later imports use the sources.
 AT_ONCE = ("archive", "client", "messages", "stores", *_SINGLE)
 
 
 def module(name: str) -> Any:
-    """Import `broker_core.NAME` or its shipped copy. The classes of the copy are different from those of `broker_core.errors`."""
+    """Import `broker_core.NAME` or its shipped copy, whose error classes are different."""
     try:
         return importlib.import_module(f".{name}", __package__)
     except ModuleNotFoundError as error:
@@ -52,7 +51,7 @@ def module(name: str) -> Any:
 
 @contextmanager
 def own_errors() -> Iterator[None]:
-    """Convert errors of a shipped copy, for calls into `module`, to errors of `broker_core.errors`."""
+    """Convert errors of a shipped copy to errors of `broker_core.errors`."""
     try:
         yield
     except Exception as error:
@@ -62,7 +61,7 @@ def own_errors() -> Iterator[None]:
 
 
 class Finder(MetaPathFinder, InspectLoader):
-    """Imports from sources in memory, as the last finder. A package's name ends with a dot."""
+    """Imports from sources. A package's name ends with a dot."""
 
     def __init__(self, sources: Mapping[str, bytes]) -> None:
         self._sources = sources
@@ -97,7 +96,7 @@ def _modules() -> Iterator[str]:
 
 
 def _source(name: str) -> tuple[str, str]:
-    # This does not import the module, because a planner may lack numpy.
+    # Without an import, because a planner may lack numpy.
     spec = find_spec(name)
     assert spec is not None
     loader: Any = spec.loader  # of a file, or of a zip

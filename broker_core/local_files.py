@@ -1,4 +1,4 @@
-"""Files of this host that must survive a power cut: their bytes and their names."""
+"""Files that must survive a power cut: their bytes and their names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h: start to write the dirty pages
 
 
 def sync(path: Path | str) -> None:
-    """Return when the bytes of a file, or the names in a folder, are on the disk."""
+    """Wait until a file's bytes, or a folder's names, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -21,7 +21,7 @@ def sync(path: Path | str) -> None:
 
 
 def make_folders(folder: Path, mode: int = 0o777) -> None:
-    """Create a folder and its missing parents. Their names are on the disk afterwards."""
+    """Create a folder and its missing parents, on the disk."""
     if folder.is_dir():
         return
     make_folders(folder.parent, mode)
@@ -30,7 +30,7 @@ def make_folders(folder: Path, mode: int = 0o777) -> None:
 
 
 def start_sync(descriptor: int, offset: int = 0) -> None:
-    """Let the system start to write the bytes of an open file from `offset` on. A later sync takes less time."""
+    """Let the system start to write bytes from `offset` on, so that a later sync takes less time."""
     if _sync_file_range is not None:
         _sync_file_range(descriptor, offset, 0, _SYNC_FILE_RANGE_WRITE)
 
@@ -39,7 +39,7 @@ def _find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
     try:
         function = ctypes.CDLL(None).sync_file_range
     except (AttributeError, OSError):
-        return None  # only Linux has it; elsewhere the sync does all of the work
+        return None  # only Linux has it
     function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
     return cast("Callable[[int, int, int, int], int]", function)
 

@@ -1,7 +1,7 @@
 """The broker's log: lines of text or JSON.
 
-Logging never blocks, because a pipe without a reader, or a full disk, would stop the broker. Lines beyond the limit of a bounded
-queue are dropped and counted, and a later line reports their number.
+Logging never blocks, because a pipe without a reader, or a full disk, would stop the broker. Lines beyond the limit of a queue
+are dropped, and a later line reports their number.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from functools import partial
 from typing import NamedTuple, TextIO
 
 MAX_WAITING = 10_000  # lines
-FLUSH_S = 2.0  # an ending process waits this long for its last lines
-#: Attributes of a record (logging's `extra`) that are fields of a JSON line. The text also contains them.
+FLUSH_S = 2.0  # for the last lines of an ending process
+#: Attributes of a record (logging's `extra`) that become fields of JSON. The text also contains them.
 FIELDS = ("queue", "peer", "user", "alarm")
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-_FORMAT = "PENSTOCK_LOG_FORMAT"  # environment variable with the format for the processes of a broker
+_FORMAT = "PENSTOCK_LOG_FORMAT"  # environment variable for the processes of a broker
 
 
 def begin(level: int = logging.INFO) -> None:
-    """In a process of a broker, log in the broker's format, else as text."""
+    """Log in the format of the broker that started this process, else as text."""
     logging.basicConfig(level=level, handlers=[LogHandler(sys.stderr)])
     use_format(os.environ.get(_FORMAT, "text"))
 
 
 def use_format(name: str) -> None:
-    """Affects also processes that this one starts later."""
+    """Also in processes that this one starts later."""
     os.environ[_FORMAT] = name
     for handler in logging.getLogger().handlers:
         handler.setFormatter(JsonLines() if name == "json" else logging.Formatter(TEXT))
@@ -48,12 +48,12 @@ def counted(number: int, noun: str) -> str:
 
 
 def one_line(text: str, limit: int) -> str:
-    """Return at most `limit` characters of a client's text, without line breaks, so that it cannot forge a log line."""
+    """Cut a client's text, and remove line breaks, so that it cannot forge a log line."""
     return (text if text.isprintable() else ascii(text))[:limit]
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record as JSON: time (UTC), level, logger, message, the record's fields, a traceback as `exception`."""
+    """Formats a record as JSON, with its time in UTC."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -65,8 +65,8 @@ class JsonLines(logging.Formatter):
 
 
 class LogHandler(logging.Handler):
-    """Writes lines to a stream: immediately if it accepts them, else in its own thread. Other processes may write to the same
-    pipe or terminal, so only a non-blocking write shows how much it accepts."""
+    """Writes lines immediately if the stream accepts them, else in a thread. Other processes may write to the same pipe or
+    terminal, so only a non-blocking write shows how much it accepts."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class LogHandler(logging.Handler):
                 self._changed.notify_all()
 
     def flush(self) -> None:
-        """Wait until all lines are written, at most `FLUSH_S` seconds."""
+        """Wait for all lines, at most `FLUSH_S` seconds."""
         deadline = time.monotonic() + FLUSH_S
         with self._changed:
             while (self._lines or self._writing) and (left := deadline - time.monotonic()) > 0:
@@ -152,7 +152,7 @@ class LogHandler(logging.Handler):
 
 
 def _joined(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Join lines up to the atomic size of a pipe, so that lines of other processes do not interrupt them."""
+    """Join lines up to the atomic size of a pipe, so that other processes do not interrupt them."""
     joined = b""
     for line in lines:
         if joined and len(joined) + len(line) > select.PIPE_BUF:
@@ -170,12 +170,12 @@ class _NonBlockingStream(NamedTuple):
 
 
 def _without_blocking(stream: int) -> _NonBlockingStream | None:
-    """Open a stream again, because O_NONBLOCK would affect all processes that share it. None if that is impossible."""
+    """Open a stream again, because O_NONBLOCK affects all processes that share it. Return None if that is impossible."""
     mode = os.fstat(stream).st_mode
     if stat.S_ISSOCK(mode):  # the journal of a service manager
         connected = socket.socket(fileno=os.dup(stream))
         return _NonBlockingStream(lambda data: connected.send(data, socket.MSG_DONTWAIT), connected.close)
-    if stat.S_ISREG(mode):  # never blocks, and shares its position with other processes
+    if stat.S_ISREG(mode):  # never blocks, and must share its position
         return _NonBlockingStream(partial(os.write, stream), lambda: None)
     try:
         again = os.open(f"/proc/self/fd/{stream}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)

@@ -1,6 +1,6 @@
-"""Times as people write them: `-2h`, `yesterday`, `2026-11-25T10:00`, `2026-11-25 Europe/Zurich`.
+"""Times such as `-2h`, `yesterday`, `2026-11-25T10:00`, `2026-11-25 Europe/Zurich`.
 
-A text without a zone is UTC in every place that accepts one.
+A text without a zone is UTC everywhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FORMS = (
 #: The same in a few words, for `--help`.
 SHORT_FORMS = "-2h, yesterday, 2026-11-25 or 2026-11-25T10:00, in UTC or with a zone such as +01:00"
 
-#: No accepted text is longer. A request may contain a megabyte.
+#: A request may contain a megabyte.
 MAX_CHARACTERS = 100
 
 _UNITS = {unit: seconds for unit, seconds in quantities.TIMES.items() if unit}
@@ -34,7 +34,7 @@ _DATE = re.compile(rf"([0-9]{{4}})(-?)([0-9]{{2}})\2([0-9]{{2}})(?:[T ]{_CLOCK})
 
 
 class Moment(NamedTuple):
-    """A time in microseconds since 1970. It is relative if its text depends on the current time."""
+    """A time in microseconds since 1970. A relative text depends on the current time."""
 
     micros: int
     is_relative: bool
@@ -43,8 +43,8 @@ class Moment(NamedTuple):
 def parse(text: str, now: datetime, zone: tzinfo) -> Moment:
     """`zone` applies to a text without one. Raises ValueError.
 
-    A day begins at its first moment in the zone. A clock time that occurs twice is the first of the two. A clock time that is
-    skipped in spring is counted from before the change. `-7d` is always 168 hours.
+    A day begins at its first moment in the zone. A clock time that occurs twice is the first one. A clock time that is skipped in
+    spring is counted from before the change. `-7d` is always 168 hours.
     """
     text = text.strip()
     if len(text) > MAX_CHARACTERS:
@@ -85,19 +85,19 @@ def parse_bounds(since: str | None, until: str | None, now: datetime) -> tuple[i
 
 
 def written(micros: int) -> str:
-    """Return the time in ISO 8601 in UTC, without a fraction that is zero."""
+    """Return a time in ISO 8601 in UTC, without zeros at the end of a fraction."""
     text = (_EPOCH + timedelta(microseconds=micros)).replace(tzinfo=None).isoformat(sep="T")
     return f"{text.rstrip('0') if '.' in text else text}Z"
 
 
 def described(since: int | None, until: int | None) -> str:
-    """Return ` since 2026-11-25T08:00:00Z until 2026-11-26T00:00:00Z`; an empty text without bounds."""
+    """Return ` since 2026-11-25T08:00:00Z until 2026-11-26T00:00:00Z`."""
     return "".join(f" {name} {written(micros)}" for name, micros in (("since", since), ("until", until)) if micros is not None)
 
 
 def add_flags(parser: argparse.ArgumentParser, of: str) -> None:
-    """Add `--since` and `--until` with checked texts. `of` names their times in the help."""
-    # A word of a minus and a digit is a value, so that `--since -2h` is `--since=-2h`.
+    """Add `--since` and `--until`. `of` names their times in the help."""
+    # A minus and a digit begin a value, so that `--since -2h` is `--since=-2h`.
     parser._negative_number_matcher = re.compile("-[0-9]")
     for flag, text in (("--since", f"first {of}"), ("--until", f"end of the {of}s (excluded)")):
         parser.add_argument(flag, type=_checked, metavar="TIME", help=f"{text}: {SHORT_FORMS}")
@@ -141,6 +141,6 @@ def _zone(name: str) -> tzinfo:
 
 
 def _micros(moment: datetime) -> int:
-    # A clock time that exists twice, or not at all, has one meaning in UTC only.
+    # Differences of clock times around a change are right in UTC only.
     since = moment.astimezone(timezone.utc) - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

@@ -1,11 +1,11 @@
-"""Addresses as other brokers and their clients write them, and the same address here: a queue, an exchange, or EXCHANGE/KEY.
+"""Addresses of other brokers and their clients, and the same address here: a queue, an exchange, or EXCHANGE/KEY.
 
 | notation | used by |
 |---|---|
 | `/queues/q`, `/exchanges/e/key` | RabbitMQ 4, percent-encoded |
 | `/queue/q`, `/amq/queue/q`, `/exchange/e/key`, `/topic/key` | RabbitMQ 3; `/topic/` is its exchange `amq.topic` |
 | `queue://q`, `topic://t` | ActiveMQ, Artemis, Qpid JMS |
-| `amqp://host/q`, `amqps://host:port/q` | 3.5.4 leaves addresses to the broker; some clients take a URL |
+| `amqp://host/q`, `amqps://host:port/q` | some clients take a URL |
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _TOPIC = re.compile(r"/topic/(.+)", re.DOTALL)
 
 
 def plain(address: str) -> str | None:
-    """Return an address in this broker's notation, or None if `address` is not in one of another broker's. An exchange may be
-    called `queues`, so look for an existing node of that name first."""
+    """Return an address in this broker's notation; None for no notation of another broker. An exchange may be called `queues`, so
+    look for an existing node of that name first."""
     if match := _URL.fullmatch(address):
         rest = unquote(match[1])
         return plain(f"/{rest}") or rest
@@ -40,7 +40,6 @@ def plain(address: str) -> str | None:
 
 
 def advice(address: str) -> str | None:
-    """Return what to write instead of an address in another broker's notation. The text contains no URL, which may have a
-    password."""
+    """Return what to write instead of another broker's notation, without the URL, which may have a password."""
     plain_address = plain(address)
     return None if plain_address is None else f"an address here has no prefix and no URL: use {plain_address!r:.120}"

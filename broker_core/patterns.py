@@ -1,11 +1,10 @@
-"""Patterns for names of queues and exchanges, as permissions and policies use them."""
+"""Patterns for names of queues and exchanges, in permissions and policies."""
 
 from __future__ import annotations
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Return True if `pattern` matches `name`; each `*` stands for any text, including none. Takes linear time for every
-    pattern."""
+    """Each `*` of the pattern stands for any text, including none. Takes linear time."""
     first, *rest = pattern.split("*")
     if not rest:
         return pattern == name
@@ -13,7 +12,7 @@ def matches(pattern: str, name: str) -> bool:
     if len(name) < len(first) + len(last) or not (name.startswith(first) and name.endswith(last)):
         return False
     position, stop = len(first), len(name) - len(last)
-    for part in rest:  # the leftmost match of each part leaves the most for the next
+    for part in rest:  # the leftmost match leaves the most for the next part
         index = name.find(part, position, stop)
         if index < 0:
             return False

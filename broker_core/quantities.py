@@ -1,4 +1,4 @@
-"""Sizes and times as people write them: `64 MiB`, `64m`, `12 h`. And the limit on delays."""
+"""Sizes and times such as `64 MiB`, `64m`, `12 h`, and the limit on delays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIZES = {"": 1, "b": 1, **{prefix + end: factor for prefix, factor in _PREFIXES.
 #: Seconds by unit.
 TIMES = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
-#: Every delay, and every time among a queue's options, is shorter than these ten years. A longer one is a mistake of units.
+#: Delays, and times among a queue's options, are shorter than ten years. A longer one is a mistake of units.
 MAX_MILLISECONDS = 10 * 366 * 24 * 3600 * 1000
 
 

@@ -1,7 +1,7 @@
 """Recognition of the protocol at a port: AMQP, Flight (HTTP/2), HTTP, TLS.
 
-A client of a wrong port gets a protocol error that does not name the cause. Therefore a failed client examines the port, and a
-plane logs the protocol of an unexpected client.
+A client of a wrong port gets a protocol error without the cause. Therefore it examines the port, and a plane logs the protocol
+of an unexpected client.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from datetime import datetime, timezone
 from typing import NamedTuple
 
 AMQP, FLIGHT, HTTP, TLS = "AMQP", "HTTP/2", "HTTP/1.1", "TLS"
-_HELLO = b"AMQP\x00\x01\x00\x00"  # each port of a broker answers it, in its own protocol
-_REQUEST = b"HEAD / HTTP/1.0\r\n\r\n"  # for a server that waits for the rest of the former
+_HELLO = b"AMQP\x00\x01\x00\x00"  # each port of a broker answers in its protocol
+_REQUEST = b"HEAD / HTTP/1.0\r\n\r\n"  # for a server that waits for more
 _LOOK_S = 2.0
 
 
@@ -36,7 +36,7 @@ _PORTS = {
 
 
 def spoken(octets: bytes) -> str | None:
-    """Return the protocol whose client or server begins with these bytes; None for an unknown one."""
+    """Return the protocol that begins with these bytes; None if unknown."""
     if octets.startswith(b"AMQP"):
         return AMQP
     if re.match(rb"[\x15\x16]\x03[\x00-\x04]", octets):  # an alert or a handshake
@@ -47,9 +47,9 @@ def spoken(octets: bytes) -> str | None:
 
 
 def mismatch(port: str | None, wanted: str | None, *, secure: bool = False, urls: Sequence[str] = ()) -> str | None:
-    """Return a hint for a client that uses `wanted` at a port of another protocol; None if they are equal or unknown.
+    """Return a hint for a client that uses `wanted` at a port of another protocol; None if both are equal or one is unknown.
 
-    `secure`: both protocols run over TLS there. `urls`: addresses of the broker, which a client does not know.
+    `secure`: over TLS. `urls`: the broker's, which a client does not know.
     """
     if port is None or wanted is None or port == wanted:
         return None
@@ -71,9 +71,9 @@ def _right_port(wanted: _Port, secure: bool, urls: Sequence[str]) -> str:
 
 
 def look(host: str, port: int) -> str | None:
-    """Connect, and return the protocol of the port; None if it does not answer within seconds, or is unknown."""
+    """Connect, and return the protocol; None if it is unknown."""
     octets = _answer(host, port, _HELLO) or _answer(host, port, _REQUEST)
-    if not octets:  # a server with TLS may close without an answer
+    if not octets:  # TLS may close without an answer
         with suppress(OSError):
             ssl.get_server_certificate((host, port), timeout=_LOOK_S)
             return TLS
@@ -88,7 +88,7 @@ def _answer(host: str, port: int, request: bytes) -> bytes:
 
 
 def expired(host: str, port: int) -> str | None:
-    """Return when the certificate of this server expired, in words; None if it is valid or unavailable."""
+    """Describe an expired certificate of a server; None if it is valid or unavailable."""
     with suppress(OSError, ValueError, IndexError):
         end = end_of(ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate((host, port), timeout=_LOOK_S)))
         if end <= datetime.now(timezone.utc):
@@ -97,9 +97,9 @@ def expired(host: str, port: int) -> str | None:
 
 
 def end_of(certificate: bytes) -> datetime:
-    """Return the end of the validity of a certificate in DER (RFC 5280, 4.1). Raises ValueError or IndexError."""
+    """Return the end of a certificate in DER (RFC 5280, 4.1). Raises ValueError, IndexError."""
     fields = _values(_values(_values(certificate)[0][1])[0][1])  # of tbsCertificate
-    validity = fields[4 if fields[0][0] == 0xA0 else 3][1]  # the version before it is optional
+    validity = fields[4 if fields[0][0] == 0xA0 else 3][1]  # after an optional version
     kind, text = _values(validity)[1]
     return datetime.strptime(text.decode(), "%y%m%d%H%M%SZ" if kind == 0x17 else "%Y%m%d%H%M%SZ").replace(tzinfo=timezone.utc)
 

@@ -1,12 +1,12 @@
 """Users, permissions, tokens and TLS, the same for every plane. docs/security.md is their page.
 
-- access: `Access`, which identifies users and checks permissions for the planes; counts failed logins.
-- rights, users, users_file: the six rights; users and permissions as a value; their file.
+- access: identifies users and checks permissions for the planes.
+- rights, users, users_file: rights; users and permissions as a value; their file.
 - shared_access, keys_file: tokens that clients of Service Bus sign, and the keys.
 - passwords, tokens: password checks and their cost; bearer tokens.
-- failed_logins, log_limit: the limits on failed logins, and on log lines about refused clients.
-- audit: `AuditLog`, the changes of the broker and their users.
-- tls: `ServerTls`, the broker's TLS context; expiry dates.
+- failed_logins, log_limit: limits on failed logins, and on log lines about refused clients.
+- audit: the changes of the broker and their users.
+- tls: the broker's TLS context; expiry dates.
 """
 
 from .access import Access

@@ -1,7 +1,7 @@
-"""The user behind a connection, and the user's permissions. All planes share one `Access`.
+"""Logins and permissions. All planes share one `Access`.
 
-A broker without users allows everything to every client, so it listens on loopback, or starts only with `allow_anonymous`. A
-broker with users denies everything that is not permitted, and a client without a name is the user `anonymous`.
+A broker without users allows everything, so it listens on loopback, or needs `allow_anonymous`. A broker with users denies
+everything that is not permitted, and a client without a name is the user `anonymous`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,8 @@ log.addFilter(LogLimit())
 class Access:
     """Users and permissions of the file at `path`, reloaded after a change. Thread-safe.
 
-    `must_exist`: refuse to start without the file. An operator has named it, and a wrong path must not open the broker.
-    `may_be_open`: allow everything while the file has no users. Otherwise nothing is allowed after the last user is removed.
-    Raises InvalidRequest if the file exists and cannot be used.
+    `must_exist`: refuse to start without the file, because a wrong path must not open the broker. `may_be_open`: allow everything
+    while the file has no users; otherwise nothing is allowed then. Raises InvalidRequest if the file cannot be used.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class Access:
         self.path = path
         self.generation = 0  # rises with each change of users or permissions
         self._attempts = Attempts(monotonic)
-        #: Held from `credentials` to `failed` for a SCRAM proof, so that simultaneous attempts cannot exceed the limit.
+        #: Held from `credentials` to `count_failure`, so that simultaneous attempts cannot exceed the limit.
         self.proving = threading.Lock()
         self._clock, self._monotonic = clock, monotonic
         self._may_be_open = may_be_open
@@ -76,7 +75,7 @@ class Access:
         self._keys_path = keys_file.path_of(path)
         self._keys_mark = users_file.mark_of(self._keys_path)
         self._keys = keys_file.read(self._keys_path)
-        #: Gets the names of the users that another program has changed in the files, by kind of change.
+        #: Receives the names of users that another program has changed, by kind of change.
         self.on_reload: Callable[[dict[str, list[str]]], None] = lambda changes: None
 
     @classmethod
@@ -104,7 +103,7 @@ class Access:
 
     @property
     def enforced(self) -> bool:
-        """True if the broker has users, or may not be open without users."""
+        """False if everything is allowed."""
         return self._now.enforced
 
     @property
@@ -112,8 +111,8 @@ class Access:
         return len(self._now.users.users)
 
     def credentials(self, name: str, peer: str) -> ScramCredentials | None:
-        """Return SCRAM credentials, to be checked while `proving` is held. None for a name without a password, and while
-        logins of this peer are refused."""
+        """Return SCRAM credentials, to be checked while `proving` is held. None for a name without a password, and while the
+        peer's logins are refused."""
         return None if self._attempts.blocked(peer, name) else self._credentials(name)
 
     def _credentials(self, name: str) -> ScramCredentials | None:
@@ -126,7 +125,7 @@ class Access:
 
     @property
     def secret(self) -> bytes:
-        """For `SaslServer`: an unknown user looks the same on every plane and after a restart."""
+        """An unknown user looks the same on every plane and after a restart."""
         return self._now.users.secret
 
     @property
@@ -134,7 +133,7 @@ class Access:
         return self._now.iterations
 
     def login(self, name: str, password: str, peer: str) -> str:
-        """Raises Unauthenticated. Its text and its time are the same for an unknown user and for a wrong password."""
+        """Raises Unauthenticated, with the same text and after the same time for an unknown user and a wrong password."""
         now = self._now
         credentials, known = self._credentials(name), True
         if credentials is None:
@@ -154,25 +153,25 @@ class Access:
         raise errors.Unauthenticated("too many logins from this address have failed: wait a minute, then try again")
 
     def user_of_certificate(self, certificate: Mapping[str, Any] | None) -> str | None:
-        """Return the user of a verified certificate (of `ssl.SSLObject.getpeercert()`)."""
+        """Return the user of a certificate (of `ssl.SSLObject.getpeercert()`)."""
         name = name_of(certificate) if certificate else None
         if not certificate or name is None or ssl.cert_time_to_seconds(certificate["notAfter"]) <= self._clock():
             return None  # a resumed TLS session can present an expired certificate
         return self._now.by_certificate.get(name)
 
     def identity(self, user: str) -> str | None:
-        """Return a digest of the user's password and certificates; None for an unknown user, "" for `anonymous`."""
+        """Return a digest of password and certificates; None for an unknown user, "" for `anonymous`."""
         return self._now.identities.get(user)
 
     def token(self, user: str) -> str:
-        """Return a bearer token, valid for `TOKEN_S`. Raises NotFound if the user was removed."""
+        """Return a bearer token, valid for `TOKEN_S`. Raises UserNotFound."""
         identity = self.identity(user)
         if identity is None:
             raise errors.UserNotFound(f"there is no user {user!r}")
         return tokens.sign(self._token_key, tokens.Claim(user, int(self._clock()) + TOKEN_S, identity))
 
     def user_of_token(self, token: str) -> str | None:
-        """Return the user; None for an invalid or expired token, and for one of a changed or removed user."""
+        """Return None for an invalid or expired token, and for one of a changed or removed user."""
         claim = tokens.verify(self._token_key, token)
         if claim is None or claim.expires <= self._clock() or claim.identity != self.identity(claim.user):
             return None
@@ -185,7 +184,7 @@ class Access:
 
     def signer(self, token: SharedAccessSignature, peer: str) -> str:
         """Return the user whose key has signed the token. Raises Unauthenticated."""
-        if self.has_signed(token):  # first: keys are random, so others at the same address cannot guess one
+        if self.has_signed(token):  # before the limit: clients at the same address cannot guess a random key
             return token.user
         if self._attempts.blocked(peer, token.user):
             raise errors.Unauthenticated("too many logins from this address have failed: wait a minute, then try again")
@@ -193,26 +192,25 @@ class Access:
         raise errors.Unauthenticated(f"no key of user {token.user!r:.80} has signed this token: `penstock user key` makes a key")
 
     def may(self, user: str, right: Right, queue: str | None) -> bool:
-        """Return True if `user` has the right on this queue; with None, on all present and future queues."""
+        """With None: on all present and future queues."""
         now = self._now
         return not now.enforced or right in now.rights(user, queue)
 
     def may_any(self, user: str, queue: str | None = None) -> bool:
-        """Return True if `user` has any right on this queue, and so may know of it; with None, on any queue."""
+        """Return True if `user` has any right on this queue, and so may know of it. With None: on any queue."""
         now = self._now
         if not now.enforced:
             return True
         return bool(now.permissions.get(user)) if queue is None else bool(now.rights(user, queue))
 
     def permissions_of(self, user: str) -> dict[str, list[str]]:
-        """Return the user's rights by queue name or pattern; all rights if permissions are not checked."""
+        """Return rights by queue name or pattern; all rights if permissions are not checked."""
         now = self._now
         if not now.enforced:
             return {"*": [right.value for right in Right]}
         return {pattern: sorted(right.value for right in rights) for pattern, rights in now.permissions.get(user, {}).items()}
 
     def described(self) -> list[dict[str, Any]]:
-        """Describe all users and `anonymous`, without secrets."""
         users, held = self._now.users.users, self._now.permissions
         return [
             {
@@ -229,9 +227,9 @@ class Access:
         return not now.enforced or any(right in rights for rights in now.permissions.get(user, {}).values())
 
     def refresh(self) -> bool:
-        """Reload the file if it has changed; return True then. Cheap enough for every request.
+        """Reload changed files; return True then. Cheap enough for every request.
 
-        An unusable or missing file changes nothing and is logged, because it must not open the broker.
+        An unusable or missing file is logged and changes nothing, because it must not open the broker.
         """
         if self._monotonic() - self._looked < REFRESH_S or not self._lock.acquire(blocking=False):
             return False
@@ -267,7 +265,7 @@ class Access:
         return True
 
     def edit(self, change: Callable[[Users], Users]) -> None:
-        """Change the users file, and use the new users immediately. Raises StorageError, and the errors of `change`."""
+        """Raises StorageError, and the errors of `change`."""
         users_file.edit(self.path, change)
         with self._lock:
             self._read_again()
@@ -276,7 +274,7 @@ class Access:
         mark = users_file.mark_of(self.path)
         if mark == self._mark:
             return False
-        before, self._mark = self._mark, mark  # also if it fails: an unusable file is logged once
+        before, self._mark = self._mark, mark  # an unusable file is logged once
         try:
             users = users_file.read(self.path)
         except errors.ResourceLimit as error:
@@ -296,7 +294,7 @@ class Access:
 
 
 class _Loaded:
-    """The content of the file, indexed for lookups."""
+    """The users, indexed for lookups."""
 
     def __init__(self, users: Users, key: bytes, *, enforced: bool) -> None:
         self.users = users
@@ -304,7 +302,7 @@ class _Loaded:
         self.permissions = users.permissions
         self.iterations = passwords.usual_iterations(users)
         self.by_certificate = {name: owner for owner, user in users.users.items() for name in user.certificates}
-        # A MAC and not a hash, so that a leaked token does not help to guess the password.
+        # A MAC, so that a leaked token does not help to guess the password.
         self.identities = {name: hmac.digest(key, _octets(user), "sha256").hex() for name, user in users.users.items()}
         self.identities[ANONYMOUS] = ""
         self._patterns = {
@@ -336,7 +334,7 @@ def _changes(before: Users, after: Users) -> dict[str, list[str]]:
 
 
 def name_of(certificate: Mapping[str, Any]) -> str | None:
-    """Return the common name of the subject, or else the first alternative name; None for two common names or no name."""
+    """Return the subject's common name, or else the first alternative name; None for two common names or no name."""
     common = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
     alternative = [value for _, value in certificate.get("subjectAltName", ())]
     if len(common) > 1:

@@ -1,12 +1,12 @@
 """The audit log: changes of the broker, with their time, user, door and outcome.
 
-Each entry is a line of JSON in a file of the folder `audit` in the data directory. Clients without rights of an operator can
-cause many refusals, and many changes by the use of queues. Both kinds have files of their own, so that they displace no other
-changes. A file is named after the time of its first entry. The next one begins when it is full, or has its share of the limit of
-age. Each kind of files has a part of the limit in bytes. The oldest files are deleted when their kind reaches its part, or when
-their entries are older than the limit of age. Older entries are not read.
+An entry is a line of JSON in a file of the folder `audit` in the data directory. Any client can cause many refusals, and many
+changes by the use of queues. Both kinds have files of their own, so that they displace no other changes. Each kind has a part of
+the limit in bytes. A file is named after the time of its first entry. The next one begins when it is full, or covers its share of
+the limit of age. The oldest files are deleted when their kind reaches its part, or their entries are older than the limit. Older
+entries are not read.
 
-If a file cannot be written, the action is carried out, and the entry is only in the broker's log.
+If a file cannot be written, the action is still carried out, and the entry is only in the broker's log.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .users_file import give_to
 log = logging.getLogger("penstock.audit")
 
 FOLDER = "audit"
-FILES = 8  # of each kind, that share their part of the limit in bytes
+FILES = 8  # of each kind
 REFUSED_PART = 4  # refusals have a quarter of the limit
 USED_PART = 8  # changes by use have an eighth
 LOGIN = "login"
@@ -41,18 +41,18 @@ OUTCOMES = (DONE, REFUSED, FAILED)
 
 
 class AuditLimits(NamedTuple):
-    """AuditLimits of the files. `age_s`: None keeps them at any age."""
+    """Limits of the files. `age_s`: None keeps entries of any age."""
 
     bytes: int
     age_s: float | None
 
 
-#: For another process than the broker, which does not know the broker's limits: it begins and deletes no files.
+#: For other processes than the broker, which do not know its limits: they begin and delete no files.
 UNLIMITED = AuditLimits(1 << 60, None)
 
 
 class Origin(NamedTuple):
-    """The client of an action. `door`: the kind of program, as it names itself."""
+    """The client of an action. `door`: the kind of program."""
 
     user: str
     peer: str
@@ -70,7 +70,7 @@ class AuditEntry:
     count: int | None = None
     error: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
-    by_use: bool = False  # a change by a client that needs no right of an operator, such as a queue's first use
+    by_use: bool = False  # a change without a right of an operator, such as a queue's first use
 
     def to_json(self, time_ms: int) -> dict[str, Any]:
         details = dict(self.details)
@@ -94,13 +94,13 @@ def refused_login(origin: Origin, error: str) -> AuditEntry:
 
 
 def time_text(time_ms: int) -> str:
-    """Return the text of a time in an entry. The order of the texts is that of the times."""
+    """Return a time as an entry has it. Texts have the order of times."""
     return datetime.fromtimestamp(time_ms / 1000, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditFilter:
-    """Condition of entries to read; None: any. `object` is also searched in the details, such as the target of a move.
+    """Condition of entries; None: any. `object` is also searched in the details, such as the target of a move.
 
     Times are texts of `time_text`; `until` is excluded.
     """
@@ -113,7 +113,7 @@ class AuditFilter:
     until: str | None = None
 
     def may_accept(self, line: bytes) -> bool:
-        """Return False if the line of an entry lacks a wanted text. This is faster than to parse it."""
+        """Return False if a line lacks a wanted text. This is faster than to parse it."""
         return all(json.dumps(text).encode() in line for text in (self.user, self.object, self.outcome) if text is not None)
 
     def accepts(self, entry: Mapping[str, Any]) -> bool:
@@ -133,7 +133,7 @@ class AuditFilter:
 class AuditLog:
     """The log of one broker, for any thread.
 
-    `limits` is asked at each entry, so a reload changes it. `wall_ms`: milliseconds since 1970. `report` gets the text of a
+    `limits` is called for each entry, so a reload changes it. `wall_ms`: milliseconds since 1970. `report` receives the text of a
     failure to write, and None when writing succeeds again.
     """
 
@@ -147,7 +147,7 @@ class AuditLog:
         self._login_limit, self._refusal_limit = LogLimit(fair=True), LogLimit(fair=True)  # strangers do not displace users
 
     def add(self, entry: AuditEntry) -> None:
-        """Write an entry, and a line of the broker's log. Refusals are limited in number, because any client can cause them."""
+        """Write an entry, and a line of the broker's log. Refusals are limited, because any client can cause them."""
         if entry.outcome == REFUSED:  # the log has a line already
             limit = self._login_limit if entry.action == LOGIN else self._refusal_limit
             omitted = limit.omitted_before(entry.origin.peer)
@@ -173,7 +173,7 @@ class AuditLog:
                 self._report(None)
 
     def _files_of(self, entry: AuditEntry, most: int) -> tuple[_AuditFiles, int]:
-        """Return the files of an entry, and their part of the limit."""
+        """Return the files, and their part of the limit."""
         if entry.outcome == REFUSED:
             return self._refusals, most // REFUSED_PART
         if entry.by_use:
@@ -181,7 +181,7 @@ class AuditLog:
         return self._changes, most - most // REFUSED_PART - most // USED_PART
 
     def entries(self, wanted: AuditFilter, count: int) -> list[dict[str, Any]]:
-        """Return the newest entries, the newest first. Raises OSError if the folder cannot be read."""
+        """Return the newest entries, the newest first. Raises OSError."""
         newest: list[dict[str, Any]] = []
         age_s = self._limits().age_s
         oldest = "" if age_s is None else time_text(int(self._wall_ms() - age_s * 1000))
@@ -203,7 +203,7 @@ class AuditLog:
 
 
 class _AuditFiles:
-    """The files of one kind. One of them is open. `prefix`: of their names. Any thread may read."""
+    """The files of one kind, with names that begin with `prefix`. Any thread may read."""
 
     def __init__(self, folder: Path, prefix: str) -> None:
         self._folder, self._prefix = folder, prefix
@@ -228,7 +228,7 @@ class _AuditFiles:
             raise OSError(None, "the disk is full")
 
     def _open(self, limits: AuditLimits, time_ms: int) -> None:
-        """Continue the last file if it has room, or begin one, and delete the oldest files."""
+        """Continue the last file, or begin one, and delete the oldest files."""
         folder, is_new = self._open_folder()
         try:
             owner = self._folder.parent.stat()
@@ -251,7 +251,7 @@ class _AuditFiles:
             if is_old or len(earlier) - index >= FILES:
                 file.unlink(missing_ok=True)
 
-    # Root may write here, for `penstock user`, and the folder's owner may have put links here: none is followed.
+    # Root may write here, for `penstock user`: links of the folder's owner are not followed.
     def _open_folder(self) -> tuple[int, bool]:
         try:
             self._folder.mkdir(mode=0o700)
@@ -295,7 +295,7 @@ class _AuditFiles:
 
 
 def _is_over(began_ms: int, limits: AuditLimits, time_ms: int) -> bool:
-    """Return True if a file has its share of the limit of age, so that it can be deleted soon after its entries are too old."""
+    """Return True if a file covers its share of the limit of age, so that it is deleted soon after its entries are too old."""
     return limits.age_s is not None and time_ms - began_ms > limits.age_s * 1000 / (FILES - 1)
 
 

@@ -1,8 +1,8 @@
-"""The limit on failed logins, which makes guessing slow without affecting other clients.
+"""The limit on failed logins, which makes guessing slow.
 
-A window of time has two limits: on the failures of one peer with one name, and of one peer with any name. A peer is an address
-without its port. If clients share an address (loopback, a proxy), guesses can only block their first logins: passwords that were
-right recently and tokens are accepted.
+A window of time has limits on the failures of one peer with one name, and with any name. A peer is an address without its port.
+If clients share an address (loopback, a proxy), guesses can only block first logins: tokens, and passwords that were right
+recently, are accepted.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Callable
 
 from .users import MAX_NAME
 
-FAILURES_OF_A_NAME = 10  # more than typing errors, and at most 14,400 guesses a day
+FAILURES_OF_A_NAME = 10  # at most 14,400 guesses a day
 FAILURES_OF_A_PEER = 100  # limits the computation that a peer can cause
 WINDOW_S = 60.0
-REMEMBERED = 20_000  # counts, of at most 1 KiB each; the oldest is dropped
+REMEMBERED = 20_000  # counts of at most 1 KiB
 
 
 class Attempts:
@@ -30,7 +30,7 @@ class Attempts:
         self._counts: OrderedDict[tuple[str, str | None], tuple[float, int]] = OrderedDict()  # start of the window, count
 
     def blocked(self, peer: str, name: str | None = None) -> bool:
-        """Return True if a login of this peer with this name is refused without a check; without a name, any login."""
+        """Return True if logins with this name, or with any, are refused without a check."""
         limits = zip(_keys(peer, name), (FAILURES_OF_A_PEER, FAILURES_OF_A_NAME), strict=False)
         with self._lock:
             return any(self._count(key) >= limit for key, limit in limits)
@@ -53,7 +53,7 @@ class Attempts:
 
 
 def host_of(peer: str) -> str:
-    """Return the address that a peer counts as, or for IPv6 its /64 network, which usually belongs to one machine.
+    """Return an address, or for IPv6 its /64 network, which usually belongs to one machine.
 
     `peer` is `host:port`, `[v6]:port`, gRPC's `ipv4:host:port` or `ipv6:%5Bv6%5D:port`, or a bare host.
     """
@@ -88,5 +88,5 @@ def _address(peer: str) -> tuple[str, ipaddress.IPv4Address | ipaddress.IPv6Addr
 
 def _keys(peer: str, name: str | None) -> list[tuple[str, str | None]]:
     host = host_of(peer)
-    # An unauthenticated client chooses the name, so its stored length is limited.
+    # A client chooses the name, so its length is limited.
     return [(host, None)] if name is None else [(host, None), (host, name[:MAX_NAME])]

@@ -1,10 +1,10 @@
-"""The file of shared-access keys, next to the users file and apart from its password hashes.
+"""The file of shared-access keys, next to the users file.
 
     {"version": 1, "keys": {USER: [KEY, …]}}, the newest key first
 
-The broker computes each signature again, so it must be able to read the keys. Therefore a key is never a password: it is made
-here, at random, and proves its user to listeners for Service Bus only. A client with this file can act as its users. To change
-the format, raise `VERSION` and keep reading older versions.
+The broker computes each signature again, so keys are readable. A key is never a password: it is random, and proves its user to
+listeners for Service Bus only. A client with this file can act as its users. To change the format, raise `VERSION` and keep
+reading older versions.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ from . import users_file
 SUFFIX = ".keys"  # of the users file's name
 VERSION = 1
 KEY_BYTES = 32
-MOST_KEYS = 2  # of a user, so that programs can change to a new key one after the other
+MOST_KEYS = 2  # of a user, so that programs can change keys one after the other
 MAX_FILE_BYTES = 16 << 20
 
 Keys = Mapping[str, tuple[str, ...]]  # by user
 
 
 def path_of(users: Path) -> Path:
-    """Return the file that belongs to a users file."""
     return users.with_name(users.name + SUFFIX)
 
 
 def read(path: Path) -> Keys:
-    """Read the keys; none if there is no file. Raises InvalidRequest if it cannot be used, ResourceLimit without descriptors."""
+    """Return no keys if there is no file. Raises InvalidRequest if it cannot be used, ResourceLimit without descriptors."""
     data = users_file.octets(path, "the file of shared-access keys", MAX_FILE_BYTES)
     if data is None:
         return {}
@@ -58,14 +57,14 @@ def _checked(keys: Any) -> tuple[str, ...]:
 
 
 def edit(path: Path, change: Callable[[Keys], Keys]) -> None:
-    """Change or create the file, with mode 0600. Other editing processes wait."""
+    """Change or create the file. Other editing processes wait."""
     with users_file.changing(path):
         after = {user: list(keys) for user, keys in change(read(path)).items() if keys}
         users_file.write(path, json.dumps({"version": VERSION, "keys": after}, indent=1).encode() + b"\n")
 
 
 def with_new(keys: Keys, user: str, random: bytes) -> Keys:
-    """Add a key, made of `random` octets. The user's previous key stays valid, older ones do not."""
+    """Add a key of `random` octets. The previous key stays valid, older ones do not."""
     key = base64.b64encode(random).decode()
     return {**keys, user: (key, *keys.get(user, ()))[:MOST_KEYS]}
 
@@ -75,7 +74,7 @@ def without(keys: Keys, user: str) -> Keys:
 
 
 def forget(users: Path, user: str) -> None:
-    """Remove the keys of a user that was removed from a users file: a later user of the name must not have them."""
+    """Remove the keys of a removed user: a later user of the name must not have them."""
     path = path_of(users)
     if path.exists():
         edit(path, lambda keys: without(keys, user))

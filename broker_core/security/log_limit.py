@@ -10,15 +10,14 @@ from collections.abc import Callable
 
 from .failed_logins import host_of
 
-LINES, WINDOW_S = 200, 10.0  # enough for every refusal of an ordinary day; at most 30 MB a day
-PEERS = 4  # at least so many peers share the lines of a fair limit
+LINES, WINDOW_S = 200, 10.0  # at most 30 MB a day
+PEERS = 4  # that share the lines of a fair limit, at least
 
 
 class LogLimit(logging.Filter):
-    """Passes `LINES` lines per `WINDOW_S` seconds, and all errors. The first line of the next window contains the number of
-    omitted lines.
+    """Passes `LINES` lines per `WINDOW_S` seconds, and all errors. The first line after that reports the number of omitted lines.
 
-    `fair`: one peer has at most its part of the lines, so that it cannot hide lines about others.
+    `fair`: one peer has at most its part of the lines.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, fair: bool = False) -> None:
@@ -38,7 +37,7 @@ class LogLimit(logging.Filter):
         return omitted is not None
 
     def omitted_before(self, peer: str) -> int | None:
-        """Count a line. Returns the number of lines that were omitted before it; None: it is to be omitted."""
+        """Count a line. Return the number of lines omitted before it; None: omit it."""
         host = host_of(peer)
         with self._lock:
             if self._clock() - self._since >= WINDOW_S:

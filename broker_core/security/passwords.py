@@ -1,10 +1,10 @@
 """Password checks, and the limit on their cost.
 
-A wrong password and an unknown user cost the same work. The credentials of an unknown user are derived from the users file's
-secret, so its salt and iterations look real, also after a restart.
+A wrong password and an unknown user cost the same work. An unknown user's credentials are derived from the users file's secret,
+so they look real, also after a restart.
 
 A correct password is remembered as a MAC under a key of this process. So a client that sends it with each call (HTTP's Basic) or
-connection (PLAIN) does not cost PBKDF2 each time. The MAC covers the credentials, so a changed password does not match.
+connection (PLAIN) costs PBKDF2 only once. The MAC covers the credentials, so a changed password does not match.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..amqp.scram import ScramCredentials
 from .users import DEFAULT_ITERATIONS, SALT_BYTES, Users
 
 REMEMBERED = 10_000  # correct passwords, 100 bytes each
-CHECKS_AT_ONCE = max(1, (os.cpu_count() or 2) // 2)  # many simultaneous logins leave half of the machine to other clients
+CHECKS_AT_ONCE = max(1, (os.cpu_count() or 2) // 2)  # logins leave half of the machine to other clients
 
 
 class Passwords:
-    """Thread-safe. `turn`: a semaphore to hold during each check."""
+    """Thread-safe. Hold `turn` during each check."""
 
     def __init__(self, random: Callable[[int], bytes] = os.urandom) -> None:
         self._key = random(32)
@@ -57,13 +57,13 @@ class Passwords:
 
 
 def decoy(secret: bytes, iterations: int, name: str) -> ScramCredentials:
-    """Return credentials for an unknown name: no password matches them, and a client cannot tell them from real ones."""
+    """Return credentials for an unknown name, which no password matches."""
     octets = name.encode("utf-8", "surrogatepass")
     key = hmac.digest(secret, b"key" + octets, "sha256")
     return ScramCredentials(hmac.digest(secret, b"salt" + octets, "sha256")[:SALT_BYTES], iterations, key, key)
 
 
 def usual_iterations(users: Users) -> int:
-    """Return the most frequent number of iterations, which an unknown user must also seem to have."""
+    """Return the most frequent number of iterations, which unknown users also seem to have."""
     credentials = (user.credentials for user in users.users.values())
     return next((n for n, _ in Counter(c.iterations for c in credentials if c is not None).most_common(1)), DEFAULT_ITERATIONS)

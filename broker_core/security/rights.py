@@ -7,16 +7,16 @@ from enum import Enum
 
 
 class Right(str, Enum):
-    """Right of a permission, as in the users file. docs/security.md lists the requests for each."""
+    """docs/security.md lists the requests for each."""
 
     SEND = "send"  # enqueue, stage, publish
     RECEIVE = "receive"  # acquire, and settle one's own messages
-    BROWSE = "browse"  # read messages without acquiring them
-    SETTLE = "settle"  # settle or return messages of other users: `penstock lease release | settle | delete`
+    BROWSE = "browse"  # read without acquiring
+    SETTLE = "settle"  # settle or return others' messages: `penstock lease release | settle | delete`
     REPLAY = "replay"  # read archived messages
     ADMIN = "admin"  # declare, alter, pause, delete, purge, redrive; with `receive` here and `send` at the target, move and copy
 
 
 def granting(user: str, name: str, right: Right) -> str:
-    """Return the command that gives a user the right on a queue or an exchange."""
+    """Return the command that gives a user the right."""
     return f"`penstock permit {shlex.quote(user)} {shlex.quote(name)} {right.value}`"

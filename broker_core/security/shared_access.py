@@ -2,7 +2,7 @@
 
     SharedAccessSignature sr=RESOURCE&sig=SIGNATURE&se=EXPIRY&skn=USER
 
-The signature is an HMAC-SHA-256 of the resource, as it is written in the token, and of the expiry in seconds since 1970.
+The signature is an HMAC-SHA-256 of the resource, as in the token, and of the expiry in seconds since 1970.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FORM = "a shared-access signature: SharedAccessSignature sr=…&sig=…&se=…&
 
 
 class SharedAccessSignature(NamedTuple):
-    """A parsed token. Nothing of it is verified."""
+    """A parsed token, not verified."""
 
     resource: str  # a URI
     signed: bytes
@@ -38,7 +38,7 @@ class SharedAccessSignature(NamedTuple):
 
 
 def parse(token: str) -> SharedAccessSignature:
-    """Raises Unauthenticated. The text repeats nothing of the token."""
+    """Raises Unauthenticated, with a text that repeats nothing of the token."""
     if not token.startswith(SCHEME) or len(token) > MAX_TOKEN:
         raise errors.Unauthenticated(f"the token is not {_FORM}")
     fields: dict[str, str] = {}
@@ -61,7 +61,7 @@ def parse(token: str) -> SharedAccessSignature:
 
 
 def claimed_user(token: object) -> str:
-    """Return the user that a refused token names; "" without one."""
+    """Return "" if a token names no user."""
     try:
         return parse(token).user if isinstance(token, str) else ""
     except errors.Unauthenticated:

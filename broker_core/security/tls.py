@@ -1,5 +1,5 @@
-"""The broker's TLS context, from the files of the settings, and reloaded when they change. With `tls_client_ca_file`, the
-broker asks for a client certificate and verifies it. A client without one can log in by another mechanism."""
+"""The broker's TLS context, reloaded when its files change. With `tls_client_ca_file`, the broker asks for a client certificate
+and verifies it. A client without one can log in by another mechanism."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger("penstock.security")
 
 
 class TlsFiles(NamedTuple):
-    """Contents of the files from which a context was created."""
+    """Contents of the files."""
 
     cert: bytes
     key: bytes
@@ -38,9 +38,8 @@ class TlsFiles(NamedTuple):
 class ServerTls:
     """Creates and reloads the TLS context. Thread-safe.
 
-    `protocols`: for ALPN. `files`: valid contents that another process has read.
-
-    Raises InvalidRequest, with the file's name, if a file cannot be used at the start. Later the last valid context stays in use.
+    `protocols`: for ALPN. `files`: valid contents that another process has read. Raises InvalidRequest if a file cannot be used
+    at the start. Later the last valid context stays in use.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class ServerTls:
 
     @property
     def files(self) -> TlsFiles:
-        """The newest valid contents. This checks the files immediately."""
+        """The newest valid contents, read again if necessary."""
         with self._lock:
             self._refresh()
             return self._files
@@ -90,14 +89,14 @@ class ServerTls:
             self._marks = before
             log.error("%s; the broker tries again, and the previous certificate stays in use", error)
         except errors.InvalidRequest as error:
-            # This also happens between the replacement of the certificate and of its key.
+            # Also between the replacements of a certificate and its key.
             log.error("%s; the previous certificate stays in use", error)
 
     def _marks_now(self) -> list[users_file.Mark | None]:
         return [users_file.mark_of(path) for path in (self._cert, self._key, self._client_ca) if path is not None]
 
     def _read(self) -> TlsFiles:
-        # The context is created from these bytes, so the checked contents are the used ones. OpenSSL would not name the file.
+        # The checked bytes are those of the context, and an error names the file, unlike OpenSSL.
         cert, key = _read("tls_cert_file", self._cert), _read("tls_key_file", self._key)
         return TlsFiles(cert, key, None if self._client_ca is None else _read("tls_client_ca_file", self._client_ca))
 
@@ -107,7 +106,7 @@ class ServerTls:
         # With renegotiation, clients could cause work (OpenSSL 3.0 and later refuse it).
         context.options |= getattr(ssl, "OP_NO_RENEGOTIATION", 0)
         # No resumption in TLS 1.3: a resumed session presents a certificate without verification. TLS 1.2 can resume with a
-        # ticket that the client keeps, and `Access.user_of_certificate` checks the date.
+        # ticket, and `Access.user_of_certificate` checks the date.
         context.num_tickets = 0
         try:
             with _as_file(files.cert) as cert, _as_file(files.key) as key:
@@ -145,7 +144,7 @@ def _no_password() -> str:
 
 
 def ends_at(path: Path) -> float:
-    """Return the expiry of the first certificate, in seconds since 1970. Raises OSError and ValueError."""
+    """Return the first certificate's expiry, in seconds since 1970. Raises OSError, ValueError."""
     text = path.read_text(encoding="ascii", errors="replace")
     begin = text.find(ssl.PEM_HEADER)
     end = text.find(ssl.PEM_FOOTER, begin)
@@ -167,7 +166,7 @@ def _read(name: str, path: Path) -> bytes:
 
 @contextlib.contextmanager
 def _as_file(data: bytes) -> Iterator[str]:
-    """Give bytes a path, because OpenSSL reads keys only from paths: in memory if the system supports it."""
+    """Give bytes a path, which OpenSSL needs for keys: in memory if the system supports it."""
     memory = _memory()
     if memory is not None:
         with os.fdopen(memory, "wb") as file:
@@ -182,7 +181,7 @@ def _as_file(data: bytes) -> Iterator[str]:
 
 
 def _memory() -> int | None:
-    """Open a file in memory; None if the system does not allow it."""
+    """Return None if the system does not allow it."""
     if not hasattr(os, "memfd_create") or not os.path.isdir("/proc/self/fd"):
         return None
     try:

@@ -1,9 +1,9 @@
-"""Bearer tokens: a user who has logged in on one plane presents a token on another.
+"""Bearer tokens, which a user gets from one plane for another.
 
     base64url(JSON [user, expires, identity]) "." base64url(HMAC-SHA-256 of that)
 
-Each start of the broker draws a new key, so a restart ends all tokens. `identity` is a digest of the user's password and
-certificates, so a change of either ends the user's tokens.
+Each start draws a new key, so a restart ends all tokens. A change of `identity`, a digest of password and certificates, ends the
+user's tokens.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def sign(key: bytes, claim: Claim) -> str:
 
 
 def verify(key: bytes, token: str) -> Claim | None:
-    """Return the claim of a token; None for a wrong signature. The caller checks the expiry."""
+    """Return None for a wrong signature. The caller checks the expiry."""
     body, _, mac = token.partition(".")
     if len(token) > MAX_TOKEN or not token.isascii():
         return None

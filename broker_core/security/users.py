@@ -1,4 +1,4 @@
-"""Users and permissions as an immutable value, edits that return a new value, and its JSON.
+"""Users and permissions as an immutable value, and its JSON.
 
     {"version": 1,
      "secret": base64,                      from which an unknown user gets a salt
@@ -6,8 +6,8 @@
                       "certificates": [name of a certificate]}},
      "permissions": {name: {queue or pattern: [right]}}}
 
-It contains no password: SCRAM's stored key verifies a password and does not reveal it. To change the format, raise `VERSION`
-and keep reading older versions in `parse`.
+SCRAM's stored key verifies a password and does not reveal it. To change the format, raise `VERSION` and keep reading older
+versions in `parse`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from ..settings import strict_json
 from .rights import Right
 
 VERSION = 1
-ANONYMOUS = "anonymous"  # the name under which clients without a user name have permissions
+ANONYMOUS = "anonymous"  # the name for permissions of clients without a user name
 
 DEFAULT_ITERATIONS = 50_000
 """Iterations of PBKDF2 for new passwords: about 20 ms of one core for each guess with a stolen users file.
 
-RFC 7677 requires 4,096 and recommended 15,000 in 2015. A SCRAM client pays this cost at each login, also on a phone or in a small
-container. The 600,000 that are recommended for web forms would add a quarter of a second to each connection. The broker pays only
-for PLAIN and Basic, once per password (`passwords.py`)."""
+RFC 7677 requires 4,096 and recommended 15,000 in 2015. A SCRAM client pays this cost at each login, also in a small container.
+The 600,000 recommended for web forms would add a quarter of a second to each connection. The broker pays only for PLAIN and
+Basic, once per password (`passwords.py`)."""
 SALT_BYTES = SECRET_BYTES = 16
 MAX_PASSWORD = 1024  # characters
-MAX_NAME = 255  # as the engine's limit, which a test compares: importing that one would import numpy
+MAX_NAME = 255  # as the engine's limit, which a test compares: its module imports numpy
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Users:
     permissions: Permissions = field(default_factory=dict)
 
     def add(self, name: str, user: User) -> Users:
-        """Add or replace a user. The permissions of the name stay. Raises InvalidRequest if another user has the certificate."""
+        """Add or replace a user, without its permissions. Raises InvalidRequest if another user has the certificate."""
         check_user_name(name)
         if user.credentials is None and not user.certificates:
             raise errors.InvalidRequest(
@@ -88,7 +88,7 @@ class Users:
         return self._with_rights(name, queue, held | frozenset(rights))
 
     def revoke(self, name: str, queue: str, rights: Iterable[Right]) -> Users:
-        """Remove rights. Raises NotFound if exactly this queue or pattern has none of these rights."""
+        """Raises NotFound if exactly this queue or pattern has none of these rights."""
         held = self.permissions.get(name, {}).get(queue, frozenset())
         remaining = held - frozenset(rights)
         if remaining == held:
@@ -103,7 +103,7 @@ class Users:
 
 
 def credentials_of(password: str, salt: bytes, iterations: int = DEFAULT_ITERATIONS) -> ScramCredentials:
-    """Derive the credentials of a new password; `salt` is random. Raises InvalidRequest for an unusable password."""
+    """Raises InvalidRequest for an unusable password."""
     if not 1 <= len(password) <= MAX_PASSWORD:
         raise errors.InvalidRequest(f"a password has 1 to {MAX_PASSWORD} characters, this one {len(password)}")
     try:
@@ -113,7 +113,7 @@ def credentials_of(password: str, salt: bytes, iterations: int = DEFAULT_ITERATI
 
 
 def check_user_name(name: str) -> None:
-    """Raise InvalidRequest for a name that one of the login mechanisms cannot transmit."""
+    """Raise InvalidRequest for a name that a login mechanism cannot transmit."""
     check_text("a user's name", name)
     if ":" in name:
         raise errors.InvalidRequest(f"a user's name cannot be {name!r}: HTTP's Basic cannot carry a colon")

@@ -1,6 +1,5 @@
-"""The users file, which one process at a time changes atomically. The lock is a separate file, because each rename changes the
-inode of the users file. The names do not end in the journal's suffixes, because recovery deletes such leftovers in the same
-directory."""
+"""The users file, which one process at a time changes atomically. The lock is a separate file, because a rename changes the
+inode. No name ends in a suffix of the journal, because recovery deletes such leftovers in the directory."""
 
 from __future__ import annotations
 
@@ -22,11 +21,11 @@ FILE_NAME = "users.json"  # in the data directory, unless `users_file` is set
 LOCK_SUFFIX, NEW_SUFFIX = ".lock", ".new"
 MAX_FILE_BYTES = 16 << 20  # about 40,000 users
 
-SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # temporary, and not a fault of the file
+SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # not a fault of the file
 
 
 class Mark(NamedTuple):
-    """Identifies a state of a file without reading it. A change of mode also changes it: the file may have become readable."""
+    """Identifies a state of a file without reading it. It changes with the mode: the file may have become readable."""
 
     mtime_ns: int
     ctime_ns: int
@@ -43,8 +42,8 @@ def mark_of(path: Path) -> Mark | None:
 
 
 def read(path: Path) -> Users | None:
-    """Read the users file; None if it does not exist. Raises InvalidRequest, with the file's name, if it is unreadable or
-    invalid, and ResourceLimit if no file descriptor is free."""
+    """Return None if the file does not exist. Raises InvalidRequest if it is unreadable or invalid, ResourceLimit without
+    descriptors."""
     data = octets(path, "the users file", MAX_FILE_BYTES)
     if data is None:
         return None
@@ -55,7 +54,7 @@ def read(path: Path) -> Users | None:
 
 
 def octets(path: Path, subject: str, most: int) -> bytes | None:
-    """Return the content of a file; None if it does not exist. Raises InvalidRequest, ResourceLimit."""
+    """Return None if the file does not exist. Raises InvalidRequest, ResourceLimit."""
     try:
         with path.open("rb") as file:
             data = file.read(most + 1)
@@ -72,7 +71,7 @@ def octets(path: Path, subject: str, most: int) -> bytes | None:
 
 
 def edit(path: Path, change: Callable[[Users], Users]) -> Users:
-    """Change or create the file, with mode 0600, and return its new content. Other editing processes wait."""
+    """Change or create the file, and return its content. Other editing processes wait."""
     with changing(path):
         before = read(path)
         after = change(before if before is not None else Users(os.urandom(u.SECRET_BYTES)))
@@ -82,14 +81,14 @@ def edit(path: Path, change: Callable[[Users], Users]) -> Users:
 
 @contextlib.contextmanager
 def changing(path: Path) -> Iterator[None]:
-    """Let one process at a time change a file. Raises StorageError for an error of the system."""
+    """Let one process at a time change a file. Raises StorageError."""
     try:
         lock = _open_lock(path.with_name(path.name + LOCK_SUFFIX), path)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
         finally:
-            os.close(lock)  # unlocks it; the file stays, because its name must always be the same lock
+            os.close(lock)  # unlocks it; the file stays, so that its name is always the same lock
     except OSError as error:
         raise errors.StorageError(f"{path} cannot be written: {error.strerror or error}") from error
 
@@ -97,8 +96,8 @@ def changing(path: Path) -> Iterator[None]:
 def _open_lock(name: Path, path: Path) -> int:
     """Open the lock file, or create it for the owner of the users file at `path`.
 
-    Root may run this in a directory that the broker's account controls. Therefore links are not followed, the file must be
-    regular and have one name, and only a file that this call has created changes its owner.
+    Root may run this in a directory of the broker's account. So links are not followed, the file must be regular and have one
+    name, and only a new file changes its owner.
     """
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:

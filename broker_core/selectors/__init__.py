@@ -1,20 +1,18 @@
-"""Message selectors: the conditions of JMS 2.0 (`apache.org:selector-filter:string`), compiled once and evaluated on columns.
-
-Parsing needs neither numpy nor pyarrow.
+"""Message selectors of JMS 2.0 (`apache.org:selector-filter:string`), evaluated on columns. Parsing needs neither numpy nor
+pyarrow.
 
 lexer, parser, syntax         from text to tree
-names                         identifiers: fields and application properties
-lookalikes                    properties with the name of a field, and the hint that names the field
+names                         fields and application properties
+lookalikes                    properties with the name of a field, and hints
 selector                      the compiled selector, evaluated on a payload
 evaluation, truth, numerals   operators on columns
-like_patterns, like_search    LIKE: its patterns, and the search in many texts
-operands, values              the value of an expression in many messages: of any type, and of one type
-column_operands               operands from columnar payloads
+like_patterns, like_search    LIKE
+operands, values              values of an expression in many messages: of any type, and of one
+column_operands               operands from columns
 encoded_operands              operands from encoded messages, in vectors
 decoded_operands              operands from encoded messages, one at a time
 
-A selector depends only on values that do not change while a message waits. Its matches can therefore be computed once for each
-block of a queue.
+A selector depends only on values that do not change while a message waits. So matches are computed once for each block.
 """
 
 from .lexer import is_blank

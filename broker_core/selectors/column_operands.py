@@ -1,6 +1,6 @@
 """Operands of a selector from columns: of a columnar payload, and of the header of an encoded message.
 
-The application properties of a columnar payload are loose: they came from a DataFrame, whose `properties` are a map of strings.
+The application properties of a columnar payload are loose, because they came from a DataFrame.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _property(maps: pa.Array, name: str) -> Operand:
     keys = maps.keys.slice(first, last - first)
     if not same_keys or not _periodic(keys, per_map):
         return of_texts(pc.map_lookup(maps, name, "first"), loose=True)
-    # All maps have the keys of the first map in its order, as maps of one DataFrame do. The index in the first map is enough.
+    # All maps have the keys of the first map in its order, as in a DataFrame.
     known = keys.slice(0, per_map).to_pylist()
     if name not in known:
         return _NULL
@@ -66,7 +66,7 @@ def _periodic(keys: pa.Array, period: int) -> bool:
     if data is None:
         return False
     width = int(ends[period] - ends[0])
-    # Keys repeat if each key ends `width` bytes after the key one period earlier, and the bytes repeat with that distance.
+    # Keys repeat if ends and bytes repeat at a distance of `width` bytes.
     if not (ends[period:] - ends[:-period] == width).all():
         return False
     octets = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]

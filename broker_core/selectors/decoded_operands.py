@@ -1,7 +1,6 @@
 """Operands of a selector from odd encoded messages, by the reference decoder, one message at a time.
 
-A section is decoded, and refused, as a whole: a malformed message matches nothing. Only the needed values are kept, because a
-message may have a hundred thousand others.
+A malformed message matches nothing. Only the needed values are kept, because a message may have a hundred thousand others.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from .operands import of_values
 
 
 def decode_each(payload: pa.RecordBatch, names: Sequence[Identifier]) -> tuple[Operands, Ints]:
-    """Return the operands in the well-formed messages, and the rows of those messages."""
+    """Return the operands in well-formed messages, and their rows."""
     codes = {APPLICATION_PROPERTIES if name.field is None else PROPERTIES for name in names if name.field not in HEADER}
     inside = [name for name in names if name.field not in HEADER]
     accepted: list[int] = []

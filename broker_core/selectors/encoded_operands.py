@@ -1,11 +1,11 @@
-"""Operands of a selector from encoded messages, with the exact types of AMQP, without a Python object for a message.
+"""Operands of a selector from encoded messages, with AMQP's types, without a Python object for a message.
 
-All sections are measured, but only the needed values are read: damage in a property that the selector does not name is not
-noticed. A row that the vector operations cannot follow is *odd*, and decoded alone.
+Only the needed values are read, so damage in other properties is not noticed. A row that the vector operations cannot follow is
+*odd*, and decoded alone.
 
 AMQP's integers are exact (a ulong beyond 63 bits is a double), a timestamp is its milliseconds, float and double are approximate.
-String, symbol and uuid are strings. Binary and the decimals are values without a type: not NULL, and equal to nothing. Every
-other constructor, and a value that breaks the rule of its type, makes the message odd.
+String, symbol and uuid are strings. Binary and the decimals have no type: they are not NULL, and equal to nothing. Any other
+constructor, and an invalid value, makes the message odd.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Operands = dict[Identifier, Operand]
 
 
 def encoded(payload: pa.RecordBatch, names: Sequence[Identifier]) -> tuple[Operands, Mask]:
-    """Return the operands, and the mask of odd rows, whose operands are meaningless."""
+    """Return the operands, and the mask of odd rows, where they are meaningless."""
     operands = {name: header(payload, name.field) for name in names if name.field in HEADER}
     inside = [name for name in names if name not in operands]
     walk, buffer = walk_of(payload.column("message"))
@@ -93,7 +93,7 @@ def _property(walk: Walk, buffer: pa.Buffer, entries: list[MapEntries], name: st
 
 
 def _values(walk: Walk, entries: list[MapEntries], name: bytes) -> Cells:
-    """NULL in maps without the key. A row that has the key twice is odd."""
+    """A map without the key has NULL. A row with the key twice is odd."""
     cells = Cells.none(walk.first)
     seen = np.zeros(len(walk.first), np.bool_)
     for entry in entries:
@@ -115,7 +115,7 @@ def _values(walk: Walk, entries: list[MapEntries], name: bytes) -> Cells:
 
 
 def _same(walk: Walk, of: Rows, key: Cells, name: bytes) -> Rows | None:
-    """Return the keys equal to `name`: indexes of the entry's rows; a slice for all rows; None without a match."""
+    """Return the indexes of rows with this key; a slice for all rows; None for no row."""
     fits = (key.end - key.start == len(name)) & ~walk.odd[of]
     if not fits.any():
         return None

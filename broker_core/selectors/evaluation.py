@@ -1,11 +1,11 @@
-"""Evaluation of a selector's tree over the columns of many messages: a few vector operations for each node.
+"""Evaluation of a selector's tree on columns: a few vector operations for each node.
 
-- A comparison with NULL is unknown. A comparison of values of different types is false, and so are `<>`, NOT BETWEEN, NOT IN and
-  NOT LIKE (only NOT before a condition inverts that).
-- Exact numbers compare as 64-bit integers, an exact and an approximate number as doubles.
+- A comparison with NULL is unknown. A comparison of different types is false, also with `<>`, NOT BETWEEN, NOT IN and NOT LIKE
+  (only NOT before a condition inverts that).
+- Exact numbers compare as 64-bit integers, others as doubles.
 - Arithmetic of exact numbers is exact up to 2^62, otherwise a double. `/` always returns a double, as in other brokers.
-  A division by zero, and arithmetic of values other than numbers, is NULL.
-- A name alone is a condition: its value if that is a boolean, otherwise unknown.
+  A division by zero, and arithmetic of other values than numbers, is NULL.
+- A name alone is a condition: unknown unless it is a boolean.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .values import Booleans, NumericColumn, Texts, mask_of
 
 Columns = Mapping[Identifier, Operand]
 
-_EXACT = 2.0**62  # a sum or product of exact numbers up to this limit is exact
+_EXACT = 2.0**62  # sums and products of exact numbers up to this limit are exact
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     "<>": operator.ne,
@@ -79,8 +79,8 @@ def _compared(sign: str, left: Operand, right: Operand) -> Truth:
     unknown = left.null | right.null
     compare, holds = _COMPARE[sign], NO
     order = sign not in ("=", "<>")
-    # Two loose texts are compared as texts for equality; only an order depends on the numbers that they show. A text is read as a
-    # number or boolean only if the other side has that type.
+    # Equality of two loose texts is that of texts; only an order depends on their numbers. A text is read as a number or boolean
+    # only if the other side has that type.
     both_loose = left.loose and right.loose
     if (order and both_loose) or left.numbers is not None or right.numbers is not None:
         left_numbers, right_numbers = left.as_numbers, right.as_numbers

@@ -9,11 +9,11 @@ from typing import NoReturn
 
 from ..errors import InvalidSelector
 
-MAX_LENGTH = 4096  # characters of a selector; selectors in use have a few hundred
+MAX_LENGTH = 4096  # characters; selectors in use have a few hundred
 KEYWORDS = frozenset({"AND", "BETWEEN", "ESCAPE", "FALSE", "IN", "IS", "LIKE", "NOT", "NULL", "OR", "TRUE"})
-MOST_EXACT = 2**63  # largest literal: it fits 64 bits only after a minus, which the parser checks
+MOST_EXACT = 2**63  # largest literal: the parser checks that a minus precedes it
 
-#: `quoted` is a name in double quotes. JMS does not have it; brokers do, to select by a property such as `order-id`.
+#: `quoted` is a name in double quotes. JMS does not have it; brokers do, for a property such as `order-id`.
 _TOKEN = re.compile(
     r"""
     (?P<space>[ \t\n\r\f]+)
@@ -32,7 +32,7 @@ _NAME_PART = re.compile(r"[\w$.]")
 
 @dataclass(frozen=True)
 class Token:
-    """`position` counts from 1. `kind`: keyword, operator (`text` is then canonical), identifier, quoted, string, number, end."""
+    """`position` counts from 1. `kind`: keyword (`text` is canonical), operator, identifier, quoted, string, number, end."""
 
     kind: str
     text: str
@@ -69,7 +69,7 @@ def is_blank(text: str) -> bool:
 
 
 def wrong(position: int, actual: str, allowed: str) -> NoReturn:
-    """Raise InvalidSelector for `actual` at `position`, with the alternatives that are `allowed` there."""
+    """Raise InvalidSelector for `actual` at `position`, where `allowed` is possible."""
     raise InvalidSelector(f"the selector is wrong at character {position}: found {actual}; allowed here: {allowed}", position)
 
 
@@ -95,7 +95,7 @@ def _token(kind: str, word: str, position: int) -> Token:
 
 
 def _exact(word: str, position: int) -> int:
-    """Parse Java's integer literals: decimal, octal with a leading 0, hexadecimal; 64 bits, with an L or without."""
+    """Parse Java's integer literals: decimal, octal with a leading 0, hexadecimal; 64 bits even without an L."""
     digits = word.rstrip("lL")
     try:
         value = int(digits, 16) if digits[:2] in ("0x", "0X") else int(digits, 8 if digits[0] == "0" else 10)
@@ -107,7 +107,7 @@ def _exact(word: str, position: int) -> int:
 
 
 def _approximate(word: str, position: int) -> float:
-    """Parse Java's floating-point literals. With an F it is the nearest float, to compare with a property of that type."""
+    """Parse Java's floating-point literals. With an F it is the nearest float."""
     value = float(word.rstrip("fFdD"))
     if word[-1] in "fF":
         try:

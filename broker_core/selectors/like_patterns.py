@@ -1,16 +1,16 @@
-"""Patterns of LIKE. An escape character stands for itself unless `_`, `%` or another one follows, as in other brokers."""
+"""Patterns of LIKE. An escape character is literal unless `_`, `%` or another one follows, as in other brokers."""
 
 from __future__ import annotations
 
 from typing import Any
 
-MAX_WILDCARDS = 32  # signs % of a pattern, neighbors counted once
+MAX_WILDCARDS = 32  # runs of % in a pattern
 
 ANY, ONE = object(), object()
 
 
 def parts(pattern: str, escape: str | None) -> list[Any]:
-    """Return the pattern as texts, ONE (for `_`) and ANY (for `%`, never twice in a row)."""
+    """Return texts, ONE (for `_`) and ANY (for `%`, never twice in a row)."""
     pieces: list[Any] = []
     index = 0
     while index < len(pattern):

@@ -1,8 +1,8 @@
-"""Search for a pattern of LIKE in many texts. Its time is at most the bytes of the texts times the characters of the pattern.
+"""Search for a pattern of LIKE in many texts. It takes at most the bytes of the texts times the characters of the pattern.
 
-A regular expression would do for most patterns, but for a few patterns its automaton outgrows any memory, and each byte costs 40
-µs. Therefore the pattern is cut at its `%`. The first piece is expected at the beginning of a text, the last piece at its end.
-Each piece between them is taken at its first match after the previous piece, which leaves the most text to later pieces.
+For a few patterns, the automaton of a regular expression outgrows any memory, and each byte costs 40 µs. Therefore the pattern is
+cut at its `%`. The first piece is expected at the beginning of a text, the last one at its end. Pieces between them are taken at
+their first match, which leaves the most text to later pieces.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ..messages.encoding.arrays import Bools, Ints, valid
 from ..messages.encoding.octets import offsets_of
 from .like_patterns import ANY, ONE
 
-MAX_TEXT_OCTETS = 1 << 16  # bytes of a text that LIKE searches. The longest pattern takes 20 ms for it.
-_AT_ONCE = 1 << 20  # bytes of texts that are searched together; the state takes 8 bytes for each
-_CHUNK = 1 << 15  # characters compared in one step, in the processor's cache
-_FEW = 32  # below one match in this many places, the matches are compared one by one
+MAX_TEXT_OCTETS = 1 << 16  # bytes of a text that LIKE searches, in 20 ms for the longest pattern
+_AT_ONCE = 1 << 20  # bytes that are searched together; the state takes 8 bytes for each
+_CHUNK = 1 << 15  # characters of one step, in the processor's cache
+_FEW = 32  # below one match in this many places, matches are compared one by one
 
-Piece = list[tuple[int, int]]  # offset in the piece and character, or byte; `_` has no entry
+Piece = list[tuple[int, int]]  # offset, and character or byte; `_` has no entry
 
 
 def fitting(values: pa.Array, parts: list[Any]) -> Bools:
-    """Return the mask of texts in an Arrow array that match a pattern's parts. A null may be either."""
+    """Return the mask of texts that match a pattern's parts."""
     bounds = offsets_of(values).astype(np.int64)
     fits: Bools = np.zeros(len(values), np.bool_)
     first = 0
@@ -71,7 +71,7 @@ def _fitting(buffer: pa.Buffer | None, bounds: Ints, parts: list[Any]) -> Bools:
 
 
 def _piece(parts: list[Any], by_characters: bool) -> tuple[Piece, int]:
-    """Return the characters (or bytes) of a piece with their offsets, and its length with each `_`."""
+    """Return a piece, and its length with each `_`."""
     known: Piece = []
     length = 0
     for part in parts:
@@ -85,7 +85,7 @@ def _piece(parts: list[Any], by_characters: bool) -> tuple[Piece, int]:
 
 
 def _characters(octets: Any, bounds: Ints) -> tuple[Any, Ints]:
-    """Return one number for each character (its bytes in UTF-8), and the bounds of the texts in characters."""
+    """Return a number for each character (its bytes in UTF-8), and the bounds of texts in characters."""
     follows = np.zeros(len(octets) + 4, np.bool_)
     follows[: len(octets)] = octets & 0xC0 == 0x80
     padded = np.zeros(len(octets) + 4, np.uint32)
@@ -99,7 +99,7 @@ def _characters(octets: Any, bounds: Ints) -> tuple[Any, Ints]:
 
 
 def _at(codes: Any, places: Ints, candidates: Bools, piece: Piece) -> Bools:
-    """Return the mask of places that have the piece. `candidates`: places whose texts are long enough."""
+    """Return the mask of places with the piece. `candidates`: places whose texts are long enough."""
     rows = np.flatnonzero(candidates)
     for offset, character in piece:
         if not len(rows):
@@ -111,7 +111,7 @@ def _at(codes: Any, places: Ints, candidates: Bools, piece: Piece) -> Bools:
 
 
 def _places(codes: Any, piece: Piece, length: int) -> Ints:
-    """Return all places of a piece, ascending; also places that reach from one text into the next."""
+    """Return all places of a piece, ascending, also from one text into the next."""
     last = len(codes) - length + 1
     parts = [_places_within(codes, piece, first, min(first + _CHUNK, last)) for first in range(0, last, _CHUNK)]
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)

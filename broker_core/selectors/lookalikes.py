@@ -1,8 +1,8 @@
-"""Lookalikes: application properties in a selector with the name of a field or a column of the message.
+"""Lookalikes: application properties with the name of a field or column.
 
-In JMS, `priority` is the application property of that name, and the field is `JMSPriority`. A selector that confuses the two
-matches nothing, without an error, because a message with such a property may come later. A hint then names the field, unless the
-name is in double quotes or after `properties.`.
+In JMS, `priority` is an application property, and the field is `JMSPriority`. A selector that confuses them matches nothing,
+without an error, because a message with such a property may come later. A hint then names the field, unless the name is in double
+quotes or after `properties.`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COLUMNS |= {plain(column): column for column in NOT_COMPARED}
 
 
 def column_of(name: str) -> str | None:
-    """Return the column or field whose name resembles this name of an application property."""
+    """Return the column or field whose name resembles a property's name."""
     if len(name) > MAX_NAME:
         return None
     normal = plain(name)
@@ -44,7 +44,7 @@ def lookalikes(identifiers: Iterable[Identifier]) -> tuple[str, ...]:
 
 
 def hint(name: str, *, compared: bool) -> str:
-    """`compared`: messages were compared, and none of them has the property."""
+    """`compared`: no compared message has the property."""
     column = column_of(name)
     if column in CANONICAL:
         advice = f"for the message's {column} write {' or '.join(names_of(column))}"
@@ -55,7 +55,7 @@ def hint(name: str, *, compared: bool) -> str:
 
 
 class Presence:
-    """Lookalikes of a selector that no compared message has. `compared`: whether any message was compared."""
+    """Lookalikes that no compared message has."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.absent = set(names)

@@ -1,10 +1,10 @@
-"""Identifiers of a selector: fields of the message, and its application properties. docs/queues.md lists the names.
+"""Identifiers: fields of the message, and application properties. docs/queues.md lists the names.
 
-The `amqp.` names are those of Qpid's C++ broker. A name that begins with JMS or `amqp.` and could never match is refused. Names
-of values that change while a message waits are also refused, because a selector is evaluated once.
+The `amqp.` names are those of Qpid's C++ broker. A name with JMS or `amqp.` that could never match is refused. So are values that
+change while a message waits, because a selector is evaluated once.
 
-The text of an id is a ulong's digits, a uuid's 36 characters, or base64 of a binary. Ids may also be compared with the texts that
-qpid-jms shows (`'ID:AMQP_ULONG:7'`).
+An id's text is a ulong's digits, a uuid's 36 characters, or base64 of a binary. A selector may also have the texts of qpid-jms
+(`'ID:AMQP_ULONG:7'`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .lexer import Token, wrong
 
 Type = Literal["string", "number", "boolean", "any"]
 
-#: Type of each field, by its column; `deliveryMode` is computed from `durable`.
+#: Types of fields; `deliveryMode` is computed from `durable`.
 TYPES: dict[str, Type] = {
     **dict.fromkeys(("messageId", "correlationId", "subject", "to", "replyTo", "deliveryMode"), "string"),
     **dict.fromkeys(("groupId", "userId", "contentType", "contentEncoding"), "string"),
@@ -50,9 +50,9 @@ _PREFIX = "properties."
 
 @dataclasses.dataclass(frozen=True)
 class Identifier:
-    """A `field` of the message (one of `TYPES`), or without one the application property `name`.
+    """A `field` of `TYPES`, or without one the application property `name`.
 
-    `explicit`: the selector's author marked it as a property, with double quotes or `properties.`. The meaning is the same.
+    `explicit`: it was marked as a property, with double quotes or `properties.`, which does not change its meaning.
     """
 
     field: str | None
@@ -65,7 +65,7 @@ class Identifier:
 
 
 def resolve(token: Token) -> Identifier:
-    """Return the field or property that an identifier names. Raises InvalidSelector for a reserved name without a meaning."""
+    """Raises InvalidSelector for a reserved name without a meaning."""
     name = str(token.value)
     if token.kind == "quoted":
         return Identifier(None, name, explicit=True)
@@ -84,20 +84,20 @@ def resolve(token: Token) -> Identifier:
 
 
 def is_reserved(name: str) -> bool:
-    """Return True if this name needs quotes to mean the application property of that name."""
+    """Return True if an application property of this name needs quotes."""
     if name.startswith("JMSX"):
         return name in _FIELDS or name in _CHANGING
     return name.startswith(("amqp.", _PREFIX)) or (name.startswith("JMS") and not name.startswith("JMS_"))
 
 
 def names_of(field: str) -> tuple[str, ...]:
-    """The name of JMS, if the field has one, and the canonical name."""
+    """Return the field's name in JMS, if it has one, and its canonical name."""
     jms = (name for name, column in _FIELDS.items() if column == field and name.startswith("JMS"))
     return (*jms, CANONICAL[field])
 
 
 def id_text(text: str) -> str:
-    """Return the column's text of an id that qpid-jms shows as `text`."""
+    """Return the column's text for qpid-jms' text of an id."""
     for prefix in ("ID:AMQP_NO_PREFIX:", "ID:AMQP_STRING:", "ID:AMQP_ULONG:", "ID:AMQP_UUID:"):
         if text.startswith(prefix):
             return text[len(prefix) :]

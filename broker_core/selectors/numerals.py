@@ -1,7 +1,7 @@
-"""Numbers in texts. They let a DataFrame's string properties compare with numbers.
+"""Numbers in texts, to compare a DataFrame's properties with numbers.
 
-A numeral is an optional minus, up to `MOST_DIGITS` decimal digits, optionally a point and as many digits, and optionally an
-exponent of one or two digits. A numeral of at most 19 digits that fits 64 bits is exact. No other text is a number.
+A numeral has an optional minus, up to `MOST_DIGITS` digits, optionally a point and as many digits, and optionally an exponent of
+one or two digits. Digits that fit 64 bits are exact. No other text is a number.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def numbers_of(texts: Texts) -> NumericColumn:
 
 
 def _ints(octets: Any, starts: Any, ends: Any) -> tuple[Any, Any]:
-    """Return the values of texts that consist of digits, and the mask of those texts."""
+    """Return the values of texts of digits, and the mask of those texts."""
     if not len(starts):
         return np.zeros(0, np.int64), np.zeros(0, np.bool_)
     first, begin, negative = octets.take(starts, mode="clip"), starts, None

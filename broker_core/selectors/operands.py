@@ -1,11 +1,10 @@
-"""Operands: the value of an expression in each of many messages, of one of JMS' types, or NULL.
+"""Operands: the values of an expression in many messages.
 
-An operand has up to three columns, one per type, each with the mask of rows whose value has that type. In a row that is in none
-of them the value is NULL, or has no type in JMS (a binary, a decimal). A column or mask may have one element, which then stands
-for all rows, as for a literal.
+An operand has a column for each type, with the mask of rows whose value has that type. In other rows the value is NULL, or has no
+type in JMS (a binary, a decimal). A column or mask of one element stands for all rows, as for a literal.
 
-An operand is *loose* if only text could be sent: a DataFrame's `properties` are a map of strings. Its text also counts as the
-number or boolean that it shows, if the other side has that type.
+An operand is *loose* if only text could be sent: a DataFrame's `properties` are a map of strings. Its text counts as a number or
+boolean if the other side has that type.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Operand:
 
     @cached_property
     def as_booleans(self) -> Booleans | None:
-        """Loose text counts if it is `true` or `false`, in any case."""
+        """Loose text counts if it is `true` or `false`, in any letter case."""
         if self.loose and self.texts is not None:
             lower = pc.ascii_lower(self.texts.array)
             true, false = mask_of(pc.equal(lower, "true")), mask_of(pc.equal(lower, "false"))
@@ -65,12 +64,12 @@ def of_texts(array: pa.Array, *, loose: bool = False) -> Operand:
 
 
 def of_ints(values: Any, present: Mask) -> Operand:
-    """`values`: exact numbers, NULL in rows that are not `present`."""
+    """Rows that are not `present` are NULL."""
     return Operand(~present, NumericColumn(present, values, None, YES))
 
 
 def of_values(values: list[Any]) -> Operand:
-    """`values`: None, bool, int, float or str for each row. Other values have no type in JMS."""
+    """Values other than None, bool, int, float and str have no type in JMS."""
 
     def where(*types: type) -> Any:
         return np.array([type(value) in types for value in values], np.bool_)

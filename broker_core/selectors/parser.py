@@ -1,8 +1,8 @@
-"""Parser of selectors: JMS 2.0, 3.8.1.1, by operator precedence (a Pratt parser: two calls per level of nesting).
+"""Parser of selectors (JMS 2.0, 3.8.1.1), by operator precedence: a Pratt parser.
 
-From loose to tight: OR, AND, NOT, comparisons, + and -, * and /, signs. NOT binds looser than a comparison, as in the
-specification: `NOT a = 1` is `NOT (a = 1)`. Comparisons do not chain. Types that are known without a message are checked here:
-strings and booleans have only = and <>, arithmetic is for numbers, and IN, LIKE and IS NULL need an identifier.
+From loose to tight: OR, AND, NOT, comparisons, + and -, * and /, signs. So `NOT a = 1` is `NOT (a = 1)`. Comparisons do not
+chain. Types that are known without a message are checked here: strings and booleans have only = and <>, arithmetic is for
+numbers, and IN, LIKE and IS NULL need an identifier.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from .lexer import MOST_EXACT, Token, tokens, wrong
 from .names import Identifier
 from .syntax import AND, COMPARISON, NOT, OR, PRODUCT, SIGN, SUM, Literal, Node
 
-MAX_DEPTH = 100  # levels of a tree, and of nested calls while it is parsed
-MAX_TERMS = 256  # operators of a tree: each is a few vector operations
-MAX_IDENTIFIERS = 32  # distinct names: each is a column that is read from every message
+MAX_DEPTH = 100  # levels of a tree, and of nested calls
+MAX_TERMS = 256  # operators, each a few vector operations
+MAX_IDENTIFIERS = 32  # distinct names, each a column that is read from every message
 
 _COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
 _LEVELS = {"OR": OR, "AND": AND, "+": SUM, "-": SUM, "*": PRODUCT, "/": PRODUCT}
@@ -93,12 +93,12 @@ class _Parser:
             if not minimum <= level <= tightest:
                 break
             left = self._operator(left, level, start)
-            tightest = AND if level == COMPARISON else level  # the result of a comparison is an operand only in parentheses
+            tightest = AND if level == COMPARISON else level  # a comparison is an operand only in parentheses
         self._depth -= 1
         return left
 
     def _operand(self) -> tuple[Node, int]:
-        """Return also how tightly the next operator may bind to the operand."""
+        """Also return how tightly the next operator may bind."""
         token = self._take()
         if token.kind in ("string", "number"):
             return self._literal(token), SIGN
@@ -252,7 +252,7 @@ class _Parser:
             )
 
     def follows(self, node: Node) -> str:
-        """The tokens that may follow a whole expression, for an error message."""
+        """Return the tokens that may follow an expression."""
         if isinstance(node, (Literal, Identifier)) or node.type != "boolean":
             return "= <> < <= > >= + - * / BETWEEN IN LIKE IS NOT AND OR, or the end"
         return "AND, OR, or the end"

@@ -28,7 +28,7 @@ _COMPILED = 256  # compiled selectors in the cache
 
 @dataclass(frozen=True)
 class Selector:
-    """`text` is canonical: selectors with the same meaning in the same order are equal, however they were written."""
+    """`text` is canonical: selectors with the same meaning in the same order are equal."""
 
     text: str
     identifiers: tuple[Identifier, ...]
@@ -36,11 +36,11 @@ class Selector:
     lookalikes: tuple[str, ...] = ()
 
     def columns(self) -> frozenset[str]:
-        """Columns that the selector needs of a stored payload, of either form."""
+        """Return the needed columns of a stored payload of either form."""
         return frozenset({_COLUMNS.get(name.field, name.field) or "" for name in self.identifiers} | {"message"})
 
     def needed_columns(self, payload: pa.RecordBatch) -> pa.RecordBatch:
-        """At least one column remains, to keep the number of rows."""
+        """At least one column remains, for the number of rows."""
         names, wanted = payload.schema.names, self.columns()
         return payload.select([name for name in names if name in wanted] or names[:1])
 
@@ -71,7 +71,7 @@ def presence_of(selector: Selector | None) -> Presence | None:
 
 
 def hints_of(selector: Selector | None) -> list[str]:
-    """Return the hints for a selector whose messages are not compared yet."""
+    """Return hints before messages are compared."""
     presence = presence_of(selector)
     return [] if presence is None else presence.hints()
 
@@ -79,13 +79,13 @@ def hints_of(selector: Selector | None) -> list[str]:
 def matches(selector: Selector, payload: pa.RecordBatch, presence: Presence | None = None) -> npt.NDArray[np.bool_]:
     """Return the mask of matching rows of a stored payload, of either form.
 
-    A row with an unknown result does not match, nor does a malformed encoded message. The content of a payload raises nothing.
+    An unknown result does not match, nor does a malformed message. The content of a payload raises nothing.
     """
     import numpy as np
 
     matching = np.zeros(payload.num_rows, np.bool_)
     evaluate = _encoded if "message" in payload.schema.names else _columnar
-    with np.errstate(all="ignore"):  # NaN and infinity are ordinary values here
+    with np.errstate(all="ignore"):  # NaN and infinity are ordinary values
         for first in range(0, payload.num_rows, CHUNK_ROWS):
             part = payload.slice(first, CHUNK_ROWS)
             matching[first : first + part.num_rows] = evaluate(selector, part, presence)

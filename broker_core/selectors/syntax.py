@@ -1,4 +1,4 @@
-"""The syntax tree of a selector, and its canonical text, which parses to the same tree again."""
+"""The syntax tree of a selector, and its canonical text, which parses to the same tree."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Not:
 
 @dataclass(frozen=True)
 class Logic:
-    """AND or OR of two or more terms; no term has the same operator."""
+    """AND or OR of two or more terms, none with the same operator."""
 
     operator: str
     terms: tuple[Node, ...]
@@ -124,7 +124,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def walk(node: Node) -> Iterator[tuple[Node, int]]:
-    """Yield every node with its depth, from 1. Without recursion, because an unchecked tree may be deep."""
+    """Yield nodes with their depths, from 1. No recursion: an unchecked tree may be deep."""
     waiting = [(node, 1)]
     while waiting:
         current, depth = waiting.pop()
@@ -134,7 +134,7 @@ def walk(node: Node) -> Iterator[tuple[Node, int]]:
 
 # --- The canonical text ----------------------------------------------------------------------------------------------------
 
-# Precedence of operators. An operand that binds less tightly than its operator requires is put in parentheses.
+# Precedence of operators. An operand that binds less tightly than its operator requires is in parentheses.
 OR, AND, NOT, COMPARISON, SUM, PRODUCT, SIGN, ATOM = range(8)
 
 

@@ -1,4 +1,4 @@
-"""Truth values of many messages: true, false or unknown, as in SQL (JMS 2.0, tables 3-4 to 3-6)."""
+"""Truth values: true, false or unknown, as in SQL (JMS 2.0, tables 3-4 to 3-6)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-Mask = Any  # a bool for each row, or one for all of them: numpy's bool_ or an array of them
+Mask = Any  # numpy's bool_ for all rows, or an array of them
 
 YES, NO = np.bool_(True), np.bool_(False)
 
 
 class Truth(NamedTuple):
-    """Masks of true and of unknown rows; no row is both. All other rows are false."""
+    """Masks of true and of unknown rows. All other rows are false."""
 
     true: Mask
     unknown: Mask

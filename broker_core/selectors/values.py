@@ -1,4 +1,4 @@
-"""Values of one type in many messages: numbers, texts, booleans, each with the mask of rows that have such a value."""
+"""Values of one type in many messages, with the mask of rows that have such a value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .truth import Mask
 
 
 class NumericColumn(NamedTuple):
-    """Numbers in the rows `present`: `ints` in the rows `exact`, `floats` elsewhere. None: a column without values."""
+    """Numbers: `ints` in the rows `exact`, `floats` elsewhere. None: no values."""
 
     present: Mask
     ints: Any
@@ -32,9 +32,9 @@ class NumericColumn(NamedTuple):
 
 @dataclass
 class Texts:
-    """Strings in the rows `present`. Other rows contain any text, or null.
+    """Strings. Other rows contain any text, or null.
 
-    The strings are one `literal` for all rows, an Arrow array `arrow`, or slices of a buffer that are not copied yet.
+    They are one `literal` for all rows, an Arrow array, or slices of a buffer that are not copied yet.
     """
 
     present: Mask
@@ -51,7 +51,7 @@ class Texts:
         return with_nulls(slices(self.buffer, self.starts, self.ends), pa.string(), None)
 
     def extents(self) -> tuple[Any, Any, Any]:
-        """Return the bytes of all strings, and the start and end of each."""
+        """Return the bytes of all strings, and their starts and ends."""
         buffer, starts, ends = self.buffer, self.starts, self.ends
         if self.arrow is not None:
             bounds = offsets(self.arrow)
@@ -74,9 +74,9 @@ class Texts:
 
 
 def equal_at(octets: Any, starts: Any, wanted: bytes) -> Any:
-    """Return the mask of starts at which `octets` contains `wanted`. At least that many bytes must follow each start."""
+    """Return the mask of starts at which `octets` contains `wanted`. As many bytes must follow each start."""
     width = len(wanted)
-    # numpy's byte strings ignore zeros at their ends; strings of one width are equal with those zeros if they are equal without.
+    # numpy's byte strings ignore zeros at their ends, which does not matter for strings of one width.
     texts = np.ndarray((len(octets) - width + 1,), f"S{width}", octets, strides=(1,))
     return texts[starts] == np.bytes_(wanted)
 

@@ -1,4 +1,4 @@
-"""File descriptors for connections. By default, many systems allow a process 1,024 open files."""
+"""File descriptors for connections. Many systems allow a process only 1,024 open files."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import NamedTuple
 from ..service.alarms import MORE_FILES
 from ..settings.keys import Settings
 
-#: Files besides connections, here and in the process for HTTP. At most half of a low limit is reserved for them.
+#: Files besides connections, here and in the process for HTTP; at most half of a low limit.
 OTHERS, HTTP_OTHERS = 512, 128
 
 log = logging.getLogger("penstock")
 
 
 class ConnectionLimits(NamedTuple):
-    """Connections that have file descriptors, at most the numbers of the settings."""
+    """Numbers of connections that have file descriptors."""
 
     amqp: int
     flight: int
@@ -49,7 +49,7 @@ def make_room(settings: Settings) -> ConnectionLimits:
 
 
 def _raised(wanted: int) -> int:
-    """Raise the soft limit to `wanted`, as far as the hard limit allows, and return it."""
+    """Raise the soft limit to `wanted`, or to the hard limit, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return sys.maxsize
@@ -58,6 +58,6 @@ def _raised(wanted: int) -> int:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
             soft = raised
-        except (ValueError, OSError) as error:  # some systems have a lower limit than the hard limit
+        except (ValueError, OSError) as error:  # of a system whose limit is below the hard limit
             log.debug("open files: %s", error)
     return soft

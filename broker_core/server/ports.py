@@ -1,4 +1,4 @@
-"""The ports of a broker, checked before recovery, which may take minutes."""
+"""The ports of a broker, checked before recovery, which takes minutes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE_S, PAUSE_S = 1.0, 0.05
 
 
 class PortUnusable(errors.InvalidRequest):
-    """A port that is in use, or not permitted for this process."""
+    """A port is in use, or not permitted."""
 
 
 def try_all(settings: Settings) -> None:
@@ -28,7 +28,7 @@ def try_all(settings: Settings) -> None:
 
 
 def wanted(settings: Settings) -> Iterator[tuple[str, str, int]]:
-    """Yield the setting, host and port of every listener."""
+    """Yield setting, host and port of every listener."""
     yield "flight_port", settings.host, settings.flight_port
     setting = "listeners" if settings.listeners else "amqp_port"
     for listener in settings.amqp_listeners:
@@ -64,10 +64,10 @@ def listen(host: str, port: int) -> None:
 
 
 def holder(port: int) -> str:
-    """Return the process that listens at a port of this machine, if it is visible."""
+    """Return the process that listens at a port, if it is visible."""
     inodes = {f"socket:[{inode}]" for table in ("tcp", "tcp6") for inode in _listening(table, port)}
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # a process of another user, or one that has ended
+        with contextlib.suppress(OSError):  # another user's process, or an ended one
             if any(os.readlink(file) in inodes for file in (process / "fd").iterdir()):
                 return f"process {process.name} ({(process / 'comm').read_text().strip()})"
     return ""

@@ -1,6 +1,5 @@
-"""A broker in a child process, for programs, notebooks and tests. The child ends with its parent, also if the parent is
-killed: it holds the reading end of a pipe, and stops when the other end is closed. (A death signal would need `preexec_fn`,
-which is not safe in a program with threads.)"""
+"""A broker in a child process, for programs, notebooks and tests. The child stops when its stdin is closed, so it ends with its
+parent, also if that is killed. (A death signal would need `preexec_fn`, which is not safe with threads.)"""
 
 from __future__ import annotations
 
@@ -24,9 +23,9 @@ from ..children import processes
 from ..client.credentials import NOBODY, Credentials
 from ..settings import keys
 
-#: Seconds; more than the recovery of tens of millions of messages takes.
+#: More than the recovery of tens of millions of messages takes.
 START_LIMIT_S = 120.0
-#: Seconds. A clean stop finishes pending writes and takes a snapshot.
+#: A clean stop finishes pending writes and takes a snapshot.
 STOP_LIMIT_S = 60.0
 #: Bytes of the child's output that an error quotes.
 _QUOTED_BYTES = 2000
@@ -79,13 +78,13 @@ class Broker:
         values = {
             name: "off" if name in ("amqp_port", "http_port") and value is None else value for name, value in options.items()
         }
-        # Wrong values are refused here, in the caller's traceback, and not in the child.
+        # Wrong values are refused in the caller's traceback.
         settings = keys.load(self._config, {**values, "data": self.data_dir})
         self._flags = {name: keys.as_text(getattr(settings, name)) for name, value in values.items() if value is not None}
         self._start_limit = start_limit_s
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
-        self._urls: dict[str, str | None] = {}  # by plane, after the first start; None: it is off
+        self._urls: dict[str, str | None] = {}  # by plane, after a start; None: off
         self._free_ports = [name for name in ("flight_port", "amqp_port", "http_port") if self._flags.get(name) == "0"]
         self._reserved: list[socket.socket] = []
         weakref.finalize(self, _release, self._reserved)
@@ -150,7 +149,7 @@ class Broker:
         """Return the text that the broker has written to stderr since its last start."""
         if self._stderr is None:
             return ""
-        # The child writes through the same file description, whose position must not change.
+        # The child writes through the same file description: its position must not change.
         return os.pread(self._stderr.fileno(), os.fstat(self._stderr.fileno()).st_size, 0).decode(errors="replace")
 
     def declare(self, queue: str, *, credentials: Credentials = NOBODY, **options: Any) -> None:
@@ -188,7 +187,7 @@ class Broker:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         weakref.finalize(self, self._stderr.close)
-        # There `-m` finds the package of this process, and no folder of the same name.
+        # There `-m` finds this package, and no folder of its name.
         self._process = subprocess.Popen(
             self._command(),
             stdin=subprocess.PIPE,
@@ -196,7 +195,7 @@ class Broker:
             stderr=self._stderr,
             cwd=self.data_dir,
             env=processes.environment(),
-            # Ctrl-C in a terminal goes to the whole process group, and the parent decides when the broker stops.
+            # Ctrl-C in a terminal goes to the process group, and the parent decides when the broker stops.
             start_new_session=True,
         )
         try:
@@ -246,7 +245,7 @@ class Broker:
         return self if self.running else self.start()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        # An error inside the block hides an error of the stop.
+        # An error in the block hides one of the stop.
         with contextlib.suppress(*(() if kind is None else (errors.PenstockError,))):
             self.stop()
 
@@ -288,8 +287,8 @@ class Broker:
         self._reserve_ports()
 
     def _reserve_ports(self) -> None:
-        """Bind the free ports while no broker runs, because the system may give an unbound port to a connection. The next
-        `start` can still bind them, because no process listens on them."""
+        """Bind the free ports while no broker runs, because the system may give an unbound port to a connection. The next `start`
+        can still bind them."""
         _release(self._reserved)
         for plane, url in self._urls.items():
             if f"{plane}_port" not in self._free_ports or url is None:
@@ -316,7 +315,7 @@ def _release(reserved: list[socket.socket]) -> None:
 
 
 def _read_line(process: subprocess.Popen[bytes], deadline: float) -> bytes | None:
-    """Read the first line of its stdout; incomplete if the process ends, None if the deadline passes."""
+    """Return a line of stdout; incomplete if the process ends, None after the deadline."""
     if process.stdout is None:
         return b""
     descriptor = process.stdout.fileno()

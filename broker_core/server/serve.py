@@ -28,7 +28,7 @@ from . import open_files
 
 log = logging.getLogger("penstock")
 
-YOUNG_OBJECTS = 10_000  # more than one commit loop creates and drops
+YOUNG_OBJECTS = 10_000  # more than a cycle of the commit loop creates
 
 
 def serve(
@@ -38,9 +38,9 @@ def serve(
     reloads: Callable[[Callable[[Settings], None]], None] = lambda reload: None,
     clock: AdvancedClock | None = None,
 ) -> int:
-    """Run a broker with its planes until `stop` is set. Return 0 after a clean stop, and 1 if the storage failed.
+    """Run a broker until `stop` is set. Return 0 after a clean stop, 1 if the storage failed.
 
-    `reloads` receives a function that applies reloaded settings. A test can advance `clock`.
+    `reloads` receives a function that applies settings. A test can advance `clock`.
     """
     failure: list[Exception] = []
 
@@ -56,7 +56,7 @@ def serve(
     access = Access.of(settings)
     tls = ServerTls(settings) if settings.tls_cert_file is not None else None
     with contextlib.ExitStack() as opened:
-        # HTTP is first, so that probes can see the recovery.
+        # First, so that probes see the recovery.
         http = HttpPlane(settings, access, tls, room.http) if settings.http_listener is not None else None
         if http is not None:
             opened.callback(http.close)
@@ -93,7 +93,7 @@ def _listen(
     room: open_files.ConnectionLimits,
     opened: contextlib.ExitStack,
 ) -> dict[str, Any]:
-    """Open the planes, which `opened` closes; return the content of the ready line."""
+    """Open the planes; return the content of the ready line."""
     settings = service.settings
     flight_tls = ServerTls(settings, protocols=[FLIGHT_PROTOCOL]).context if settings.flight_tls else None
     flight = FlightPlane(service, settings.host, settings.flight_port, access=access, tls=flight_tls, connections=room.flight)
@@ -110,7 +110,7 @@ def _listen(
     service.listeners = [flight.url, *urls, *([] if http is None else [http.url])]
     if http is not None:
         http.open(service, flight.actions, Planes(beat, connected))
-        opened.callback(http.close)  # before the planes that it asks; a second call does nothing
+        opened.callback(http.close)  # before the planes that it asks, and again later
     urls_by_plane = {"amqp": urls[0] if urls else None, "flight": flight.url, "http": http.url if http else None}
     return {"ready": True, **urls_by_plane, "listeners": urls}
 

@@ -12,7 +12,7 @@ STOPPING = "STOPPING=1"
 
 
 def notify(*lines: str) -> None:
-    """Send lines to the socket in NOTIFY_SOCKET. Does nothing if the variable is not set."""
+    """Send lines to the socket in NOTIFY_SOCKET, if that is set."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address[:1] not in ("/", "@"):
         return
@@ -26,5 +26,5 @@ def status(text: str) -> str:
 
 
 def reloading() -> tuple[str, str]:
-    """Return the lines for the begin of a reload (Type=notify-reload)."""
+    """Return the first lines of a reload (Type=notify-reload)."""
     return "RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}"

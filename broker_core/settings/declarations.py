@@ -1,4 +1,4 @@
-"""Declarations in a broker's settings. This module checks their form. The engine checks their content at the start."""
+"""Queues, exchanges, bindings and policies that a start declares. This module checks their form, the engine their content."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import strict_json
 
 @dataclass(frozen=True)
 class DeclaredQueue:
-    """Queue that is declared at the start."""
+    """A queue."""
 
     name: str
     type: str = "fifo"
@@ -22,7 +22,7 @@ class DeclaredQueue:
 
 @dataclass(frozen=True)
 class DeclaredExchange:
-    """Exchange that is declared at the start."""
+    """An exchange."""
 
     name: str
     type: str = "direct"
@@ -42,7 +42,7 @@ class DeclaredBinding:
 
 @dataclass(frozen=True)
 class DeclaredPolicy:
-    """Policy for names that match `pattern`; see `engine.model.policies`."""
+    """Policy for names that match `pattern`."""
 
     pattern: str
     create: bool = False
@@ -57,7 +57,7 @@ KINDS: dict[str, type[Any]] = {
     "bindings": DeclaredBinding,
     "policies": DeclaredPolicy,
 }
-#: By annotation of a field: the type of its values, and its name in errors.
+#: By annotation: the type of values, and its name in errors.
 _TYPES: dict[str, tuple[Any, str]] = {
     "str": (str, "a text"),
     "bool": (bool, "true or false"),
@@ -71,8 +71,8 @@ def allowed(key: str) -> str:
 
 
 def parser(key: str) -> Callable[[object], tuple[Any, ...]]:
-    """Return the parser of a key's value: tables of TOML or JSON, or declarations. It raises ValueError for any other value,
-    and InvalidRequest, with the place and the field, for a wrong field."""
+    """Return a parser of tables of TOML or JSON, or of declarations. It raises ValueError for any other value, and
+    InvalidRequest, with the place, for a wrong field."""
 
     def parse(value: object) -> tuple[Any, ...]:
         return tuple(

@@ -1,5 +1,5 @@
-"""Settings of a broker. One table, the fields of `Settings`, defines the arguments of a program, the keys of the file
-(`--config`) and the flags of the command line. A test compares it with `conf/penstock.toml`."""
+"""The fields of `Settings` define the arguments of a program, the keys of the file (`--config`) and the flags of the command
+line. A test compares them with `conf/penstock.toml`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def key(default: Any, kind: k.Kind, why: str) -> Any:
 
 @dataclass(frozen=True)
 class Settings:
-    """The constructor checks values, converts texts such as "64 MiB" to numbers, and makes relative paths absolute."""
+    """Settings of a broker. The constructor checks values, converts texts such as "64 MiB", and makes paths absolute."""
 
     data: Path = field(metadata={"kind": k.PATH, "why": "The journal, its snapshots and the lock; one broker at a time."})
     host: str = key(
@@ -49,15 +49,14 @@ class Settings:
     audit_age_s: float | None = key(
         365 * 86400.0, k.or_off(k.seconds(3600)), "How long entries stay in the audit log. off: until it is too large."
     )
-    # A program uses free ports by default, and `penstock serve` the documented ports (see `load`).
+    # A program uses free ports by default, `penstock serve` the documented ones (see `load`).
     flight_port: int = key(
         0, k.PORT, f"Arrow Flight, for Spark and the command line. `penstock serve` uses {DEFAULT_FLIGHT_PORT}."
     )
     amqp_port: int | None = key(
         0, k.PORT_OR_OFF, f"AMQP 1.0 at `host`, without TLS, if `listeners` is empty. `penstock serve` uses {DEFAULT_AMQP_PORT}."
     )
-    # The listener at amqp_port has no TLS even if tls_cert_file is set: amqps has its own port, 5671, and clients of the plain
-    # port must find plain AMQP there. TLS is a property of each entry of `listeners`.
+    # The listener at amqp_port has no TLS even if tls_cert_file is set: amqps has its own port, 5671.
     listeners: tuple[Listener, ...] = key(
         (), k.LISTENERS, "Several AMQP addresses, each with its own TLS, WebSocket, mechanisms and dialect, instead of amqp_port."
     )
@@ -376,7 +375,7 @@ class Settings:
 
     @property
     def amqp_listeners(self) -> tuple[Listener, ...]:
-        """Listeners with their mechanisms: `listeners`, or the one at `host` and `amqp_port`."""
+        """`listeners`, or the one at `host` and `amqp_port`."""
         if self.amqp_port is None:
             return ()
         return self.listeners or self._complete((Listener(self.host, self.amqp_port),))
@@ -417,7 +416,7 @@ def _checked(name: str, value: object) -> Any:
 
 
 def load(config: Path | None = None, flags: Mapping[str, object] | None = None) -> Settings:
-    """Return the settings of a file, overridden by the flags that are not None. One of both must contain `data`."""
+    """Return the settings of a file, overridden by flags that are not None."""
     values: dict[str, Any] = {"flight_port": DEFAULT_FLIGHT_PORT, "http_port": DEFAULT_HTTP_PORT}
     if config is not None:
         values.update(read_file(config))
@@ -430,12 +429,12 @@ def load(config: Path | None = None, flags: Mapping[str, object] | None = None) 
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """Return the checked keys of a TOML file. A relative path is relative to the file's folder."""
+    """Return the checked keys of a TOML file. Paths are relative to its folder."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise errors.InvalidRequest(f"the config file {path} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:  # of TOML, of UTF-8, or of a number with too many digits
+    except ValueError as error:  # TOML, UTF-8, or too many digits
         raise errors.InvalidRequest(f"the config file {path} is not TOML: {error}") from error
     except RecursionError as error:
         raise errors.InvalidRequest(f"the config file {path} cannot be read: it is nested too deep") from error
@@ -451,8 +450,8 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def _from_folder(folder: Path, name: str, value: Any) -> Any:
-    """Make the path of a checked value absolute, because the broker's processes run in other directories. Symbolic links are
-    kept: a renewed certificate may change the link."""
+    """Make a path absolute, because the broker's processes run in other directories. Symbolic links are kept: a renewed
+    certificate may change the link."""
     if isinstance(value, Path):
         return (folder / value).absolute()
     if KEYS[name] is k.STORE and value is not None and "://" not in value:

@@ -1,4 +1,4 @@
-"""The form of a setting's value, and the allowed values."""
+"""Allowed values of settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..quantities import SIZES, TIMES
 from ..quantities import parse as parse_quantity
 from . import declarations, listeners
 
-#: A century, which Python's clocks, dates and waits support.
+#: A century, which Python's dates and waits support.
 LONGEST_S = 36_525 * 86_400.0
 
 
@@ -34,7 +34,7 @@ def or_unset(kind: Kind) -> Kind:
 
 
 def or_off(kind: Kind, allowed: str | None = None) -> Kind:
-    """Add "off", which becomes None."""
+    """A setting that is off is None."""
     return Kind(allowed or f'{kind.allowed}, or "off"', lambda value: None if value in (None, "off") else kind.parse(value))
 
 

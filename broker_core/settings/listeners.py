@@ -1,11 +1,11 @@
-"""Listeners for AMQP: each has its own address, TLS, WebSocket and SASL mechanisms.
+"""Listeners for AMQP.
 
 - A password in clear text (PLAIN) requires TLS or a loopback address.
 - Clients without a name (ANONYMOUS, or no SASL layer) are accepted on loopback. Elsewhere `allow_anonymous` or the listener's
   mechanisms must allow them.
-- On a WebSocket, only its mechanisms allow them, because every page in a browser of this machine can open one.
-- A listener with the dialect `service-bus` has SASL without names instead, and its clients present tokens. They are
-  credentials as well, so they require TLS, a loopback address, or a broker that is open to the network.
+- On a WebSocket, only its mechanisms allow them, because any page in a local browser can open one.
+- With the dialect `service-bus`, clients log in without a name and present tokens. Those are credentials, so they require TLS,
+  a loopback address, or a broker that is open to the network.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .. import errors
 from ..similar import suggestion
 from . import strict_json
 
-#: In the order of the offer: the strongest first, because clients choose the first that they support.
+#: The strongest first, because clients choose the first that they support.
 MECHANISMS = ("EXTERNAL", "SCRAM-SHA-256", "PLAIN", "ANONYMOUS")
 AMQP, SERVICE_BUS = DIALECTS = ("amqp", "service-bus")
 TOKEN_MECHANISMS = ("MSSBCBS", "ANONYMOUS")  # of clients that present tokens after the login
@@ -36,10 +36,10 @@ class Listener:
     tls: bool = False
     websocket: bool = False
     mechanisms: tuple[str, ...] = ()  # offered SASL mechanisms; empty: the safe ones
-    without_sasl: bool | None = None  # accept a client that skips SASL, without a user name; None: if that is safe here
-    proxies: tuple[str, ...] = ()  # addresses and networks whose connections begin with a header of the PROXY protocol
+    without_sasl: bool | None = None  # accept clients that skip SASL; None: if that is safe
+    proxies: tuple[str, ...] = ()  # addresses and networks that send a header of the PROXY protocol
     dialect: str = AMQP
-    settles_first: bool = False  # settle messages together with their outcome, also if a sender asks to settle them
+    settles_first: bool = False  # settle messages together with their outcome, even if a sender asks to settle them
 
     @property
     def scheme(self) -> str:
@@ -52,8 +52,8 @@ class Listener:
 
     @property
     def loopback(self) -> bool:
-        """True if only this machine can reach it. Names other than localhost do not count: they can resolve to any address.
-        Clients of a proxy may be on any machine."""
+        """True if only this machine can reach it. Names other than localhost can resolve to any address, and a proxy's clients
+        may be anywhere."""
         if self.proxies:
             return False
         if self.host.lower() == "localhost":
@@ -95,8 +95,7 @@ def parse_port(value: object) -> int:
 
 
 def parse(value: object) -> tuple[Listener, ...]:
-    """Parse tables of TOML or JSON, or Listeners. Raises ValueError for any other value, and InvalidRequest, with the listener
-    and the field, for a wrong field."""
+    """Parse tables of TOML or JSON, or Listeners. Raises ValueError for any other value, and InvalidRequest for a wrong field."""
     return tuple(_listener(number, table) for number, table in enumerate(strict_json.tables(value)))
 
 
@@ -169,8 +168,8 @@ def _field(number: int, name: str, value: object) -> Any:
 
 
 def safe_mechanisms(listener: Listener, client_ca: bool, anonymous: bool) -> tuple[str, ...]:
-    """Return the SASL mechanisms of a listener that names none. `client_ca`: client certificates can be checked. `anonymous`:
-    clients without a name are accepted from a network."""
+    """Return the SASL mechanisms of a listener that names none. `client_ca`: client certificates can be checked. `anonymous`: a
+    network's clients without a name are accepted."""
     safe = {
         "EXTERNAL": listener.tls and client_ca,
         "SCRAM-SHA-256": True,
@@ -187,7 +186,7 @@ def _may_be_nameless(listener: Listener, anonymous: bool) -> bool:
 def complete(
     listeners: Sequence[Listener], *, certificate: bool, client_ca: bool, anonymous: bool = False
 ) -> tuple[Listener, ...]:
-    """Check listeners against each other and against the available certificates; set mechanisms and without_sasl."""
+    """Check listeners; set mechanisms and without_sasl."""
     completed: list[Listener] = []
     for number, listener in enumerate(listeners):
         _check(number, listener, certificate, client_ca)
@@ -208,7 +207,7 @@ def complete(
 
 
 def _with_tokens(number: int, listener: Listener, anonymous: bool) -> Listener:
-    """Complete a listener for Service Bus clients, which log in without a name and present tokens then."""
+    """Complete a listener for Service Bus."""
     if listener.mechanisms not in ((), TOKEN_MECHANISMS):
         raise _refused(number, "mechanisms", f"cannot be set with dialect {SERVICE_BUS!r}: its clients present tokens instead")
     if not (listener.tls or listener.loopback or anonymous):

@@ -1,4 +1,4 @@
-"""JSON without duplicate names in an object. Python would use the last one, and a reader might see the first."""
+"""JSON without duplicate names: Python would use the last one, and a reader might see the first."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 
 def loads(data: str | bytes) -> Any:
-    """Raises ValueError, also for a duplicate name in an object."""
+    """Raises ValueError, also for a duplicate name."""
     return json.loads(data, object_pairs_hook=_unique)
 
 
 def tables(value: object) -> Sequence[object]:
-    """Return a list of tables from TOML, a program or JSON text. Raises ValueError for another value."""
+    """Return tables of TOML, a program or JSON text. Raises ValueError for another value."""
     if isinstance(value, str):
         value = loads(value)
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
