@@ -12,7 +12,7 @@ from typing import Any
 from .. import errors
 from ..security import keys_file, users_file
 from ..security import users as u
-from ..security.rights import Right
+from ..security.rights import Right, names_of
 from ..security.users import User, Users
 from . import local_audit, show
 from .main import UsageError
@@ -92,9 +92,9 @@ def permit(args: argparse.Namespace) -> int:
 
     edit = Users.revoke if args.revoke else Users.permit
     users = users_file.edit(file_of(args), lambda users: edit(users, args.user, args.queue, rights))
-    names = sorted(right.value for right in rights)
+    names = names_of(rights)
     audit(args, "user.revoke" if args.revoke else "user.permit", args.user, queue=args.queue, rights=names)
-    held = sorted(right.value for right in users.permissions.get(args.user, {}).get(args.queue, ()))
+    held = names_of(users.permissions.get(args.user, {}).get(args.queue, ()))
     text = f"{args.user} may {', '.join(held) or 'nothing'} on {args.queue}"
     if not users.users:
         text += "\nthere are no users yet, so every client may do everything; see `penstock user add --help`"
@@ -107,7 +107,7 @@ def _list_permissions(args: argparse.Namespace) -> int:
         users.need(args.user)
     names = sorted(users.permissions) if args.user is None else [args.user]
     rows = [
-        {"user": name, "queue": queue, "rights": sorted(right.value for right in rights)}
+        {"user": name, "queue": queue, "rights": names_of(rights)}
         for name in names
         for queue, rights in sorted(users.permissions.get(name, {}).items())
     ]
@@ -122,7 +122,7 @@ def _row(users: Users, name: str) -> dict[str, Any]:
         "user": name,
         "password": user.credentials is not None,
         "certificates": list(user.certificates),
-        "permissions": {queue: sorted(right.value for right in held[queue]) for queue in sorted(held)},
+        "permissions": {queue: names_of(held[queue]) for queue in sorted(held)},
     }
 
 

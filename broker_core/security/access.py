@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from .. import errors
 from ..amqp.scram import ScramCredentials
@@ -26,13 +26,14 @@ from . import keys_file, passwords, tokens, users_file
 from .failed_logins import Attempts
 from .log_limit import LogLimit
 from .passwords import Passwords
-from .rights import Right
+from .rights import Right, names_of
 from .shared_access import SharedAccessSignature
 from .users import ANONYMOUS, SECRET_BYTES, User, Users
 
 REFRESH_S = 1.0  # between two checks of the file
 TOKEN_S = 3600  # a longer Spark query logs in again
 
+T = TypeVar("T")
 log = logging.getLogger("penstock.security")
 log.addFilter(LogLimit())
 
@@ -65,16 +66,15 @@ class Access:
         self._passwords = Passwords(random)
         self._lock = threading.Lock()
         self._looked = monotonic()
-        self._mark = users_file.mark_of(path)
+        self._users_file = _WatchedFile(path, _existing_users, "users and permissions")
         users = users_file.read(path)
         if users is None and must_exist:
             raise errors.InvalidRequest(
                 f"the users file {path} does not exist: create it with `penstock user add NAME --users-file {path}`"
             )
         self._now = self._loaded(users if users is not None else Users(random(SECRET_BYTES)))
-        self._keys_path = keys_file.path_of(path)
-        self._keys_mark = users_file.mark_of(self._keys_path)
-        self._keys = keys_file.read(self._keys_path)
+        self._keys_file = _WatchedFile(keys_file.path_of(path), keys_file.read, "keys")
+        self._keys = keys_file.read(self._keys_file.path)
         #: Receives the names of users that another program has changed, by kind of change.
         self.on_reload: Callable[[dict[str, list[str]]], None] = lambda changes: None
 
@@ -208,7 +208,7 @@ class Access:
         now = self._now
         if not now.enforced:
             return {"*": [right.value for right in Right]}
-        return {pattern: sorted(right.value for right in rights) for pattern, rights in now.permissions.get(user, {}).items()}
+        return {pattern: names_of(rights) for pattern, rights in now.permissions.get(user, {}).items()}
 
     def described(self) -> list[dict[str, Any]]:
         users, held = self._now.users.users, self._now.permissions
@@ -217,7 +217,7 @@ class Access:
                 "user": name,
                 "password": name in users and users[name].credentials is not None,
                 "certificates": list(users[name].certificates) if name in users else [],
-                "rights": {queue: sorted(right.value for right in rights) for queue, rights in held.get(name, {}).items()},
+                "rights": {queue: names_of(rights) for queue, rights in held.get(name, {}).items()},
             }
             for name in sorted({*users, *held})
         ]
@@ -244,23 +244,13 @@ class Access:
             self._lock.release()
 
     def _read_keys_again(self) -> bool:
-        mark = users_file.mark_of(self._keys_path)
-        if mark == self._keys_mark:
+        keys, before = self._keys_file.changed(), self._keys
+        if keys is None:
             return False
-        before, self._keys_mark = self._keys_mark, mark
-        keys = self._keys
-        try:
-            self._keys = keys_file.read(self._keys_path)
-        except errors.ResourceLimit as error:
-            self._keys_mark = before
-            log.error("%s; the broker tries again", error)
-            return False
-        except errors.InvalidRequest as error:
-            log.error("%s; the previous keys stay in force", error)
-            return False
+        self._keys = keys
         self.generation += 1
-        log.info("shared-access keys reloaded, from %s", self._keys_path)
-        changed = [name for name in {**keys, **self._keys} if keys.get(name) != self._keys.get(name)]
+        log.info("shared-access keys reloaded, from %s", self._keys_file.path)
+        changed = [name for name in {**before, **keys} if before.get(name) != keys.get(name)]
         self.on_reload({"keys": sorted(changed)})
         return True
 
@@ -271,26 +261,43 @@ class Access:
             self._read_again()
 
     def _read_again(self) -> bool:
-        mark = users_file.mark_of(self.path)
-        if mark == self._mark:
-            return False
-        before, self._mark = self._mark, mark  # an unusable file is logged once
-        try:
-            users = users_file.read(self.path)
-        except errors.ResourceLimit as error:
-            self._mark = before  # the change may revoke rights, so the next check tries again
-            log.error("%s; the broker tries again", error)
-            return False
-        except errors.InvalidRequest as error:
-            log.error("%s; the previous users and permissions stay in force", error)
-            return False
+        users = self._users_file.changed()
         if users is None:
-            log.error("the users file %s is missing; the previous users and permissions stay in force", self.path)
             return False
         self._now = self._loaded(users)
         self.generation += 1
         log.info("users reloaded: %s, from %s", counted(len(users.users), "user"), self.path)
         return True
+
+
+def _existing_users(path: Path) -> Users:
+    users = users_file.read(path)
+    if users is None:
+        raise errors.InvalidRequest(f"the users file {path} is missing")
+    return users
+
+
+class _WatchedFile(Generic[T]):
+    """A file to read again after a change. If that fails, the previous content stays in force, named `kept` in the log."""
+
+    def __init__(self, path: Path, read: Callable[[Path], T], kept: str) -> None:
+        self.path, self._read, self._kept = path, read, kept
+        self._mark = users_file.mark_of(path)
+
+    def changed(self) -> T | None:
+        """Return the new content; None without a change, or after an error."""
+        mark = users_file.mark_of(self.path)
+        if mark == self._mark:
+            return None
+        before, self._mark = self._mark, mark  # an unusable file is logged once
+        try:
+            return self._read(self.path)
+        except errors.ResourceLimit as error:
+            self._mark = before  # the change may revoke rights, so the next check tries again
+            log.error("%s; the broker tries again", error)
+        except errors.InvalidRequest as error:
+            log.error("%s; the previous %s stay in force", error, self._kept)
+        return None
 
 
 class _Loaded:

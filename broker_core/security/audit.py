@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -182,19 +183,13 @@ class AuditLog:
 
     def entries(self, wanted: AuditFilter, count: int) -> list[dict[str, Any]]:
         """Return the newest entries, the newest first. Raises OSError."""
-        newest: list[dict[str, Any]] = []
         age_s = self._limits().age_s
         oldest = "" if age_s is None else time_text(int(self._wall_ms() - age_s * 1000))
         since = max(oldest, wanted.since or "")
         kinds = [files.backwards(wanted) for files in (self._changes, self._refusals, self._uses)]
-        for entry in heapq.merge(*kinds, key=lambda entry: str(entry.get("time", "")), reverse=True):
-            if str(entry.get("time", "")) < since:
-                break
-            if wanted.accepts(entry):
-                newest.append(entry)
-                if len(newest) == count:
-                    break
-        return newest
+        newest = heapq.merge(*kinds, key=_time_of, reverse=True)
+        recent = takewhile(lambda entry: _time_of(entry) >= since, newest)
+        return list(islice(filter(wanted.accepts, recent), count))
 
     def close(self) -> None:
         with self._lock:
@@ -292,6 +287,10 @@ class _AuditFiles:
                     continue
                 if isinstance(entry, dict):
                     yield entry
+
+
+def _time_of(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("time", ""))
 
 
 def _is_over(began_ms: int, limits: AuditLimits, time_ms: int) -> bool:

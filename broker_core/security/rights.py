@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from enum import Enum
 
 
@@ -15,6 +16,10 @@ class Right(str, Enum):
     SETTLE = "settle"  # settle or return others' messages: `penstock lease release | settle | delete`
     REPLAY = "replay"  # read archived messages
     ADMIN = "admin"  # declare, alter, pause, delete, purge, redrive; with `receive` here and `send` at the target, move and copy
+
+
+def names_of(rights: Iterable[Right]) -> list[str]:
+    return sorted(right.value for right in rights)
 
 
 def granting(user: str, name: str, right: Right) -> str:

@@ -23,7 +23,7 @@ from .. import errors
 from ..amqp import scram
 from ..amqp.scram import ScramCredentials, ScramError
 from ..settings import strict_json
-from .rights import Right
+from .rights import Right, names_of
 
 VERSION = 1
 ANONYMOUS = "anonymous"  # the name for permissions of clients without a user name
@@ -159,8 +159,7 @@ def render(users: Users) -> bytes:
         "secret": _text(users.secret),
         "users": {name: to_json(users.users[name]) for name in sorted(users.users)},
         "permissions": {
-            name: {queue: sorted(right.value for right in held[queue]) for queue in sorted(held)}
-            for name, held in sorted(users.permissions.items())
+            name: {queue: names_of(held[queue]) for queue in sorted(held)} for name, held in sorted(users.permissions.items())
         },
     }
     return json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"

@@ -10,7 +10,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TypeAlias
 
 from .. import errors
 from ..local_files import sync
@@ -24,13 +24,9 @@ MAX_FILE_BYTES = 16 << 20  # about 40,000 users
 SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # not a fault of the file
 
 
-class Mark(NamedTuple):
-    """Identifies a state of a file without reading it. It changes with the mode: the file may have become readable."""
-
-    mtime_ns: int
-    ctime_ns: int
-    size: int
-    inode: int
+#: Identifies a state of a file without reading it: its times in ns, size and inode. A change of mode, after which the file may be
+#: readable, also changes the second time.
+Mark: TypeAlias = tuple[int, int, int, int]
 
 
 def mark_of(path: Path) -> Mark | None:
@@ -38,7 +34,7 @@ def mark_of(path: Path) -> Mark | None:
         stat = path.stat()
     except OSError:
         return None
-    return Mark(stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino)
+    return stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino
 
 
 def read(path: Path) -> Users | None:
