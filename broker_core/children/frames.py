@@ -33,22 +33,17 @@ def send(file: IO[bytes], header: dict[str, Any], attachments: Sequence[bytes] =
 
 def receive(file: IO[bytes]) -> ChildFrame | None:
     """Read a frame; None if the other process has ended."""
-    start = _exactly(file, _LENGTH.size)
-    if start is None:
+    try:
+        (length,) = _LENGTH.unpack(_exactly(file, _LENGTH.size))
+        header = json.loads(_exactly(file, length))
+        attachments = [_exactly(file, size) for size in header.pop("sizes")]
+    except EOFError:
         return None
-    text = _exactly(file, _LENGTH.unpack(start)[0])
-    if text is None:
-        return None
-    header = json.loads(text)
-    attachments = []
-    for size in header.pop("sizes"):
-        attachment = _exactly(file, size)
-        if attachment is None:
-            return None
-        attachments.append(attachment)
     return ChildFrame(header, attachments)
 
 
-def _exactly(file: IO[bytes], length: int) -> bytes | None:
+def _exactly(file: IO[bytes], length: int) -> bytes:
     data = file.read(length)
-    return data if len(data) == length else None
+    if len(data) < length:
+        raise EOFError
+    return data

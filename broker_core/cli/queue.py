@@ -178,15 +178,13 @@ def _may_lose(broker: Client, args: argparse.Namespace) -> bool:
     """Ask if there is an objection. Without messages, return False, so that later arrivals are not lost either."""
     stat = broker.call("queue.stat", queue=args.name)
     live = 0 if args.if_empty else sum(stat[state] for state in ("available", "acquired", "delayed", "deferred"))
-    objections, ways = [], []
+    problems = list(_named_by(broker, args.name))
     if live:
-        objections += [f"queue {args.name} has {show.counted(live, 'message')} that would be lost"]
-        ways += [f"`penstock queue move {args.name} TARGET` keeps them"]
-    for text, way in _named_by(broker, args.name):
-        objections += [text]
-        ways += [way]
-    if not objections:
+        text = f"queue {args.name} has {show.counted(live, 'message')} that would be lost"
+        problems.insert(0, (text, f"`penstock queue move {args.name} TARGET` keeps them"))
+    if not problems:
         return False
+    objections, ways = [text for text, _ in problems], [way for _, way in problems]
     if args.json or not sys.stdin.isatty():
         deletes = "--yes deletes them" if live else "--yes deletes it"
         raise UsageError(f"{'; '.join(objections)}: {', '.join([deletes, *ways])}")

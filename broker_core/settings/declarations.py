@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
 from .. import errors
-from ..similar import suggestion
 from . import strict_json
 
 
@@ -88,10 +87,8 @@ def _declaration(kind: type[_T], where: str, table: object) -> _T:
     if not isinstance(table, Mapping):
         raise ValueError
     known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
+    strict_json.check_keys(where, table, known)
     for name, value in table.items():
-        if name not in known:
-            meant = suggestion(str(name), known)
-            raise errors.InvalidRequest(f"{where}: {name!s:.80} is not a key{meant}; allowed are {', '.join(known)}")
         kind_of_value, words = _TYPES[str(known[name].type)]
         if not isinstance(value, kind_of_value):
             raise errors.InvalidRequest(f"{where}.{name} cannot be {value!r:.80}; it must be {words}")

@@ -11,9 +11,8 @@ from typing import Any
 
 from .. import errors
 from ..quantities import KIB, MIB
-from ..similar import suggestion
 from . import kinds as k
-from . import listeners
+from . import listeners, strict_json
 from .declarations import DeclaredBinding, DeclaredExchange, DeclaredPolicy, DeclaredQueue
 from .listeners import Listener
 
@@ -438,10 +437,8 @@ def read_file(path: Path) -> dict[str, Any]:
         raise errors.InvalidRequest(f"the config file {path} is not TOML: {error}") from error
     except RecursionError as error:
         raise errors.InvalidRequest(f"the config file {path} cannot be read: it is nested too deep") from error
+    strict_json.check_keys(str(path), table, KEYS)
     for name, value in table.items():
-        if name not in KEYS:
-            meant = suggestion(name, KEYS)
-            raise errors.InvalidRequest(f"{path}: {name:.80} is not a key{meant}; allowed are {', '.join(KEYS)}")
         try:
             table[name] = _checked(name, value)
         except errors.InvalidRequest as error:

@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from .. import errors
-from ..similar import suggestion
 from . import strict_json
 
 #: The strongest first, because clients choose the first that they support.
@@ -109,12 +108,7 @@ def _listener(number: int, table: object) -> Listener:
     if not isinstance(table, Mapping):
         raise ValueError
     allowed = [item.name for item in fields(Listener)]
-    for name in table:
-        if name not in allowed:
-            meant = suggestion(str(name), allowed)
-            raise errors.InvalidRequest(
-                f"listeners[{number}]: {name!s:.80} is not a key{meant}; allowed are {', '.join(allowed)}"
-            )
+    strict_json.check_keys(f"listeners[{number}]", table, allowed)
     if "port" not in table:
         raise _refused(number, "port", "is missing: name one, or 0 for a free one")
     return Listener(**{name: _field(number, name, value) for name, value in table.items()})

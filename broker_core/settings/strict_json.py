@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
+
+from ..errors import InvalidRequest
+from ..similar import suggestion
 
 
 def loads(data: str | bytes) -> Any:
@@ -19,6 +22,14 @@ def tables(value: object) -> Sequence[object]:
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         raise ValueError
     return value
+
+
+def check_keys(where: str, table: Iterable[object], known: Collection[str]) -> None:
+    """Raises InvalidRequest for an unknown key."""
+    for name in table:
+        if name not in known:
+            meant = suggestion(str(name), known)
+            raise InvalidRequest(f"{where}: {name!s:.80} is not a key{meant}; allowed are {', '.join(known)}")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -46,11 +46,11 @@ class BucketStore:
     def create(self, name: str, data: Sequence[Buffer]) -> bool:
         """The request signs the SHA-256 of the body (0.6 ms a MB, outside the GIL). Without it some servers, such as VersityGW,
         accept half a body."""
-        try:
-            with self._errors():
+        with self._errors():
+            try:
                 self._obstore.put(self._opened, name, list(data), mode="create", use_multipart=False)
-        except _NameTaken:
-            return False
+            except self._obstore.exceptions.AlreadyExistsError:
+                return False
         return True
 
     def put(self, name: str, data: Iterable[bytes]) -> None:
@@ -78,20 +78,12 @@ class BucketStore:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        from obstore import exceptions
-
         try:
             yield
-        except exceptions.AlreadyExistsError as error:
-            raise _NameTaken from error
         except FileNotFoundError as error:
             raise NoSuchObject(f"{self.url}: {_one_line(error)}") from error
-        except (exceptions.BaseError, OSError, ValueError) as error:
+        except (self._obstore.exceptions.BaseError, OSError, ValueError) as error:
             raise StoreError(f"{self.url}: {_one_line(error)}") from error
-
-
-class _NameTaken(Exception):
-    """An object of that name exists."""
 
 
 def _one_line(error: Exception) -> str:

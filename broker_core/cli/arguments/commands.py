@@ -21,21 +21,21 @@ def parser() -> p.Parser:
     top.add_argument("--version", action="version", version=f"penstock {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for add_commands in (
-        *(
-            _serve,
-            _queue,
-            exchange.add_commands,
-            _lease,
-            _stage,
-            _archive,
-            _trace,
-            _explain,
-            _audit,
-            _events,
-            message.add_commands,
-            user.add_commands,
-        ),
-        *(backup.add_commands, operator.add_commands, _completion),
+        _serve,
+        _queue,
+        exchange.add_commands,
+        _lease,
+        _stage,
+        _archive,
+        _trace,
+        _explain,
+        _audit,
+        _events,
+        message.add_commands,
+        user.add_commands,
+        backup.add_commands,
+        operator.add_commands,
+        _completion,
     ):
         add_commands(commands)
     return top

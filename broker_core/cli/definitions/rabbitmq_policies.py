@@ -15,7 +15,6 @@ from ...logs import counted
 from .regular_expressions import patterns_of
 from .steps import ImportStep
 
-APPLIED = "applied"
 MAX_EXPRESSION = 1000  # characters
 #: RabbitMQ uses the smaller value of an argument and a policy.
 _SMALLER = ("message-ttl", "max-length", "max-length-bytes", "delivery-limit", "expires")
