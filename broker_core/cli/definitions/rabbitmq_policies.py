@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import errors
-from ...logs import counted
 from .regular_expressions import patterns_of
-from .steps import ImportStep
+from .steps import ImportStep, applied_note
 
 MAX_EXPRESSION = 1000  # characters
 #: RabbitMQ uses the smaller value of an argument and a policy.
@@ -85,5 +84,4 @@ def _note(policy: RabbitPolicy, count: int) -> str:
         return policy.problem
     patterns = patterns_of(policy.pattern)
     names = f", with pattern = {' or '.join(map(json.dumps, patterns[:5]))}" if patterns else ""
-    later = f"for later declarations add a table [[policies]] to the settings file{names}"
-    return f"applied to {counted(count, 'node')} of this file; {later}"
+    return applied_note(count) + names

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...engine.model.bindings import MATCHERS
 from . import rabbitmq_policies
 from .queues import PlannedQueue, break_cycles
 from .rabbitmq_policies import RabbitPolicy
@@ -30,33 +31,30 @@ class Routes:
     """Bindings, to find the queue of an exchange's dead letters. `kinds`: types of exchanges."""
 
     def __init__(self, kinds: Mapping[str, str], bindings: Sequence[dict[str, Any]]) -> None:
-        self._kinds = kinds
-        self._bindings: dict[str, list[dict[str, Any]]] = {}  # by exchange
+        self._bindings: dict[str, list[dict[str, Any]]] = {exchange: [] for exchange in kinds}
+        self._matchers = {exchange: MATCHERS.get(kind, MATCHERS["fanout"])() for exchange, kind in kinds.items()}
         for table in bindings:
-            self._bindings.setdefault(table["source"], []).append(table)
+            bound = self._bindings.get(table["source"])
+            if bound is not None:
+                self._matchers[table["source"]].add(table["routing_key"], len(bound))
+                bound.append(table)
 
     def queue_of(self, exchange: str, key: str | None, queue: str) -> tuple[str | None, str]:
         """Return the only queue that dead letters of `queue` reach, or a reason."""
         if exchange == "":
             return queue if key is None else key, ""
-        kind = self._kinds.get(exchange)
-        if kind is None:
+        bound = self._bindings.get(exchange)
+        if bound is None:
             return None, f"the file has no exchange {exchange!r:.80}"
-        bound = self._bindings.get(exchange, [])
         if any(table["destination_type"] != "queue" for table in bound):
             return None, f"exchange {exchange!r:.80} is bound to an exchange"
-        targets = sorted({table["destination"] for table in bound if key is None or _routes(kind, table["routing_key"], key)})
+        if key is not None:
+            bound = [bound[number] for number in self._matchers[exchange].match(key)]
+        targets = sorted({table["destination"] for table in bound})
         if len(targets) != 1:
             many = f"several queues ({', '.join(targets[:5])}), and Penstock has one dead-letter queue"
             return None, f"exchange {exchange!r:.80} leads to {many if targets else 'no queue'}"
         return targets[0], ""
-
-
-def _routes(kind: str, bound: str, key: str) -> bool:
-    if kind == "topic":
-        words = [{"*": r"[^.]*", "#": r".*"}.get(word, re.escape(word)) for word in bound.split(".")]
-        return re.fullmatch(r"\.".join(words).replace(r"\..*", r"(\..*)?"), key) is not None
-    return kind != "direct" or bound == key
 
 
 def steps(queues: Sequence[RabbitQueue]) -> list[ImportStep]:

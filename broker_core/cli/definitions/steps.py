@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ... import errors
+from ...logs import counted
 from ...security.users import Users
 
 CREATED, EXISTS, REFUSED, LEFT_OUT = "created", "exists", "refused", "left out"
@@ -69,6 +70,12 @@ def declare_exchange(name: str, kind: str, options: Mapping[str, Any], notes: Se
 
 def _shown(kind: str, options: Mapping[str, Any]) -> str:
     return ", ".join([str(kind), *(f"{name}={value}" for name, value in options.items())])
+
+
+def applied_note(count: int) -> str:
+    """Return the note on a policy of another broker that applies to `count` nodes of the file."""
+    later = "for later declarations add a table [[policies]] to the settings file"
+    return f"applied to {counted(count, 'node')} of this file; {later}"
 
 
 def bind(exchange: str, queue: str, notes: Sequence[str] = (), **fields: Any) -> ImportStep:
