@@ -16,6 +16,7 @@ from ..amqp.deliveries import Delivery
 from ..amqp.messages import DATA, MAX_SECTIONS_READ, PROPERTIES, VALUE, bare, scan
 from ..amqp.types import Int, Symbol
 from ..client.amqp import Receiver
+from ..local_files import sync
 from ..messages.encoding import reference
 from . import show
 from .amqp_calls import TURN_S, Meter, Stop, connection
@@ -171,11 +172,7 @@ class Folder:
                     file.flush()
                     os.fsync(file.fileno())
                 self._next += 1
-            folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)  # it contains the names
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync(self._path)  # it contains the names
         except OSError as error:
             raise Failed(
                 f"{self._path} cannot be written to: {error.strerror or error}; unaccepted messages return to the queue"

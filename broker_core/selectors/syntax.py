@@ -5,10 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from .lexer import KEYWORDS
 from .names import Identifier, Type, is_reserved
+
+
+class _Number:
+    type: ClassVar[Type] = "number"
+
+
+class _Condition:
+    type: ClassVar[Type] = "boolean"
 
 
 @dataclass(frozen=True)
@@ -23,89 +31,80 @@ class Literal:
 
 
 @dataclass(frozen=True)
-class Negative:
+class Negative(_Number):
     """A minus before an operand."""
 
     operand: Node
-    type: Type = "number"
 
 
 @dataclass(frozen=True)
-class Arithmetic:
+class Arithmetic(_Number):
     """A calculation."""
 
     operator: str  # + - * /
     left: Node
     right: Node
-    type: Type = "number"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(_Condition):
     """A comparison of two operands."""
 
     operator: str  # = <> < <= > >=
     left: Node
     right: Node
-    type: Type = "boolean"
 
 
 @dataclass(frozen=True)
-class Between:
+class Between(_Condition):
     """BETWEEN or NOT BETWEEN."""
 
     operand: Node
     low: Node
     high: Node
     negated: bool
-    type: Type = "boolean"
 
 
 @dataclass(frozen=True)
-class In:
+class In(_Condition):
     """IN or NOT IN."""
 
     operand: Identifier
     values: tuple[str, ...]  # sorted, each once
     negated: bool
-    type: Type = "boolean"
 
 
 @dataclass(frozen=True)
-class Like:
+class Like(_Condition):
     """LIKE or NOT LIKE."""
 
     operand: Identifier
     pattern: str
     escape: str | None
     negated: bool
-    type: Type = "boolean"
 
 
 @dataclass(frozen=True)
-class IsNull:
+class IsNull(_Condition):
     """IS NULL or IS NOT NULL."""
 
     operand: Identifier
     negated: bool
-    type: Type = "boolean"
 
 
 @dataclass(frozen=True)
-class Not:
+class Not(_Condition):
     """NOT before a condition."""
 
     operand: Node
-    type: Type = "boolean"
 
 
 @dataclass(frozen=True)
-class Logic:
+class Logic(_Condition):
     """AND or OR of two or more terms, none with the same operator."""
 
     operator: str
     terms: tuple[Node, ...]
-    type: Type = "boolean"
 
 
 Node: TypeAlias = "Literal | Identifier | Negative | Arithmetic | Comparison | Between | In | Like | IsNull | Not | Logic"
