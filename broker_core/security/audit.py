@@ -15,7 +15,6 @@ import heapq
 import json
 import logging
 import os
-import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,7 @@ from typing import Any, NamedTuple
 
 from ..logs import one_line
 from .log_limit import LogLimit
-from .users_file import give_to
+from .users_file import give_to, open_regular
 
 log = logging.getLogger("penstock.audit")
 
@@ -233,7 +232,7 @@ class _AuditFiles:
             last = files[-1] if files else None
             if last is None or last.stat().st_size >= limits.bytes // FILES or _is_over(self._begin_ms(last), limits, time_ms):
                 last = self._folder / f"{self._prefix}{time_ms:014d}.jsonl"
-            self._open_file(folder, last.name, owner)
+            self._file = open_regular(last.name, os.O_RDWR | os.O_APPEND, owner, folder)
         finally:
             os.close(folder)
         self._began_ms, self._size = self._begin_ms(last), os.fstat(self._file).st_size
@@ -254,18 +253,6 @@ class _AuditFiles:
         except FileExistsError:
             is_new = False
         return os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC), is_new
-
-    def _open_file(self, folder: int, name: str, owner: os.stat_result) -> None:
-        """Set `_file`, which the caller closes after an OSError."""
-        flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        try:
-            self._file = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
-            give_to(owner, self._file)
-        except FileExistsError:
-            self._file = os.open(name, flags, dir_fd=folder)
-            status = os.fstat(self._file)
-            if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-                raise OSError(None, f"{name} is a link or a special file") from None
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob(f"{self._prefix}[0-9]*.jsonl"))

@@ -90,38 +90,40 @@ def changing(path: Path) -> Iterator[None]:
 
 
 def _open_lock(name: Path, path: Path) -> int:
-    """Open the lock file, or create it for the owner of the users file at `path`.
+    """Open the lock file, or create it for the owner of the users file at `path`."""
+    owner = _owner(path)
+    try:
+        return open_regular(name, os.O_RDWR, owner)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise
+        raise errors.InvalidRequest(
+            f"{name} is not a regular file with one name. Check who can write to its directory, then remove it"
+        ) from None
+
+
+def open_regular(name: Path | str, flags: int, owner: os.stat_result, folder: int | None = None) -> int:
+    """Open a file, or create it for `owner`. `folder`: a descriptor of its folder. Raises OSError.
 
     Root may run this in a directory of the broker's account. So links are not followed, the file must be regular and have one
     name, and only a new file changes its owner.
     """
-    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        lock = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
+        is_new = True
     except FileExistsError:
-        return _open_regular(name, flags)
+        descriptor = os.open(name, flags, dir_fd=folder)
+        is_new = False
     try:
-        give_to(_owner(path), lock)
+        status = os.fstat(descriptor)
+        if is_new:
+            give_to(owner, descriptor)
+        elif not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+            raise OSError(errno.ELOOP, f"{name} is a link or a special file")
     except BaseException:
-        os.close(lock)
-        raise
-    return lock
-
-
-def _open_regular(name: Path, flags: int) -> int:
-    refused = errors.InvalidRequest(
-        f"{name} is not a regular file with one name. Check who can write to its directory, then remove it"
-    )
-    try:
-        descriptor = os.open(name, flags)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
-            raise refused from None
-        raise
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         os.close(descriptor)
-        raise refused
+        raise
     return descriptor
 
 
