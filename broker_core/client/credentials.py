@@ -1,7 +1,7 @@
-"""Credentials of a client and the authorities that it trusts: a user with a password, a certificate, CAs.
+"""Credentials of a client and the authorities that it trusts.
 
-Files are read once, on the machine of the user. Their content travels, so an executor on another machine needs no files. No
-secret is in a repr or in the text of an error.
+Files are read once, on the user's machine. Their content travels, so an executor on another machine needs no files. No secret is
+in a repr or in the text of an error.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Credentials:
         return self.ca is not None or self.cert is not None
 
     def tls_context(self) -> ssl.SSLContext:
-        """Return a client's context. It verifies certificates and host names, against `ca` alone if there is one."""
+        """Return a client's context. It verifies certificates and host names, against `ca` alone if set."""
         import ssl  # its import takes longer than the rest of this package that a task needs
 
         context = ssl.create_default_context(cadata=self.ca.decode("ascii", "replace") if self.ca is not None else None)

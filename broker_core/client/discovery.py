@@ -1,6 +1,6 @@
-"""From the AMQP address of a broker to its Flight endpoint, which the broker names in its open frame.
+"""From the AMQP address of a broker to its Flight endpoint, which the broker's open frame names.
 
-The AMQP library takes as long to import as the rest, so it is imported only here, and only when it is needed.
+The AMQP library takes as long to import as the rest, so only this module imports it, when needed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ SCHEMES = ("amqp://", "amqps://")
 FLIGHT_SCHEMES = ("grpc", "grpc+tls")
 
 
-#: Characters of a broker's product and version.
+#: Of a broker's product and version.
 MOST_NAME = 100
-#: Linux's id of the running kernel. Containers on one host share it.
+#: Linux's id of the running kernel, which containers on one host share.
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def this_host() -> str | None:
-    """Return a digest of the running kernel's boot id; None on a system without one.
+    """Return a digest of the kernel's boot id; None on a system without one.
 
     Two processes with the same one can compare the device and inode of a file.
     """
@@ -39,7 +39,7 @@ def this_host() -> str | None:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A Flight endpoint that was discovered. If the broker has users, `token` logs its user in there for an hour."""
+    """A discovered Flight endpoint. If the broker has users, `token` logs its user in there for an hour."""
 
     url: str
     token: str | None = field(default=None, repr=False)
@@ -98,7 +98,7 @@ def endpoint_of(url: str, host: str, properties: Mapping[str, Any]) -> Endpoint 
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a name or address is this machine's own. A name that only resolves to it does not count."""
+    """Return whether a name or address is this machine's own. A name that only resolves to it is not."""
     try:
         return host.lower() == "localhost" or ipaddress.ip_address(host.strip("[]").partition("%")[0]).is_loopback
     except ValueError:

@@ -11,7 +11,7 @@ Duration = float | timedelta
 
 
 def seconds(name: str, duration: Duration) -> float:
-    """Return the seconds of the argument `name`. Raises InvalidRequest for a value of another type."""
+    """Raises InvalidRequest for a value of another type."""
     if isinstance(duration, timedelta):
         return duration.total_seconds()
     if isinstance(duration, (int, float)):
@@ -20,7 +20,7 @@ def seconds(name: str, duration: Duration) -> float:
 
 
 def milliseconds(name: str, duration: Duration, end: int = MAX_MILLISECONDS) -> int:
-    """Return whole milliseconds, which are less than `end`. Raises InvalidRequest."""
+    """Return whole milliseconds below `end`. Raises InvalidRequest."""
     value = seconds(name, duration)
     if not 0 <= value < end / 1000:
         raise InvalidRequest(f"{name} is seconds from 0 to {(end - 1) // 1000:,}, not {value}")

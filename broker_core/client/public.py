@@ -1,4 +1,4 @@
-"""`dir()` and completion in a console show the public API of an object, and leave out the parts that other modules use."""
+"""`dir()` and completion in a console show the public API of an object."""
 
 from __future__ import annotations
 

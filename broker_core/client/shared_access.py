@@ -1,4 +1,4 @@
-"""Shared access of Azure Service Bus: the connection string, and the tokens that are signed with its key.
+"""Shared access of Azure Service Bus: the connection string, and the tokens signed with its key.
 
     Endpoint=sb://NAME.servicebus.windows.net/;SharedAccessKeyName=NAME;SharedAccessKey=KEY;EntityPath=QUEUE
 
@@ -17,7 +17,7 @@ from ..errors import InvalidRequest
 
 #: Seconds until a token ends, as in Microsoft's own clients.
 TOKEN_S = 3600
-#: Limit of a connection string, characters. Real ones have about 200.
+#: Limit in characters. Real connection strings have about 200.
 MAX_CONNECTION_STRING = 4096
 
 _FORM = "Endpoint=sb://HOST/;SharedAccessKeyName=NAME;SharedAccessKey=KEY, and perhaps ;EntityPath=QUEUE"
@@ -25,7 +25,7 @@ _FORM = "Endpoint=sb://HOST/;SharedAccessKeyName=NAME;SharedAccessKey=KEY, and p
 
 @dataclass(frozen=True)
 class SharedAccess:
-    """A named key of a namespace, `host`. Each of its tokens ends after `token_s` seconds."""
+    """A named key of a namespace, `host`. Its tokens end after `token_s` seconds."""
 
     host: str
     name: str
@@ -36,7 +36,7 @@ class SharedAccess:
         return f"sb://{self.host}/{address}"
 
     def token(self, address: str, expiry: int) -> str:
-        """Sign a token for this address, which ends at `expiry`, in seconds since 1970."""
+        """Sign a token for this address. `expiry`: its end, in seconds since 1970."""
         resource = quote_plus(self.audience(address), safe="")
         signature = hmac.digest(self.key.encode(), f"{resource}\n{expiry}".encode(), "sha256")
         signed = quote_plus(base64.b64encode(signature).decode(), safe="")
@@ -45,7 +45,7 @@ class SharedAccess:
 
 @dataclass(frozen=True)
 class ConnectionString:
-    """Contents of a connection string: the broker's AMQP URL, the key, and the entity, if it names one."""
+    """Contents of a connection string: the broker's AMQP URL, the key, and the entity, if any."""
 
     url: str
     access: SharedAccess

@@ -1,7 +1,7 @@
 """An end for every wait at a silent broker: gRPC has a deadline for a whole call, but not for a step of a stream.
 
-A silent network (a pulled cable, a firewall that forgot the connection, a suspended host) sends no error. So each blocking step
-of a stream runs in a thread, and the caller stops waiting in time.
+A silent network (a pulled cable, a firewall that forgot the connection, a suspended host) sends no error. So a stream's blocking
+steps run in a thread, and the caller stops waiting in time.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 from .. import errors
 
-#: Seconds of silence during a call after which the client gives the broker up.
+#: Seconds of silence during a call until the client gives up.
 SILENCE_S = 45.0
-#: Seconds after which a waiting broker sends a sign of life.
+#: Seconds until a waiting broker sends a sign of life.
 ALIVE_S = 10.0
-#: Options of a gRPC channel. A broker that was given up leaves a blocked thread behind. A ping, at an interval that gRPC servers
-#: permit (five minutes), finds the dead connection and ends it. Unacknowledged data ends it sooner.
+#: A broker that was given up leaves a blocked thread behind. A ping, at an interval that gRPC servers permit (five minutes),
+#: finds the dead connection and ends it. Unacknowledged data ends it sooner.
 CHANNEL = [("grpc.keepalive_time_ms", 310_000), ("grpc.keepalive_timeout_ms", int(SILENCE_S * 1000))]
 
 _Result = TypeVar("_Result")
@@ -42,7 +42,7 @@ class Steps:
         self.stuck = False
 
     def take(self, step: Callable[[], _Result]) -> _Result:
-        """Run a step in the other thread; return its result, or raise its error.
+        """Return a step's result, or raise its error.
 
         Raises PeerError when it takes too long. Then no other step is possible.
         """

@@ -1,4 +1,4 @@
-"""The Flight plane: docs/protocols/flight.md, translated into commands. It decides no rule of a queue.
+"""The Flight plane: docs/protocols/flight.md, translated into commands.
 
 From the socket up:
 

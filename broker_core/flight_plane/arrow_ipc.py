@@ -1,15 +1,15 @@
 """Arrow's IPC messages in a Flight stream: incoming messages are measured before pyarrow decodes them, outgoing ones are framed.
 
-pyarrow's reader decompresses bodies, and follows buffers before they can be checked. Therefore each message's metadata (a
-flatbuffer) is parsed here first. These messages are refused:
+pyarrow's reader decompresses bodies, and follows buffers before they can be checked. So each message's metadata (a flatbuffer) is
+parsed here first. These messages are refused:
 
 - compressed bodies, and buffers that overlap (one buffer as many columns);
 - more rows than a batch may have, and a body of another length than its metadata claims;
 - dictionaries beyond `DICTIONARY_BYTES`;
-- one text at many places of a flatbuffer, of which pyarrow would make as many copies.
+- one text at many places of a flatbuffer: pyarrow would make as many copies.
 
-An accepted message takes no more memory than its bytes, until the next one is requested. A dictionary takes no more than its
-bytes, as long as its stream lasts. `batch_checks.validate` limits the size after a cast.
+An accepted message takes no more memory than its bytes, until the next one is requested, or for a dictionary until its stream
+ends. `batch_checks.validate` limits the size after a cast.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from .calls import Call
     from .transports import Octets
 
-METADATA_BYTES = 1 << 20  # of the metadata of one message, and of all texts in it
+METADATA_BYTES = 1 << 20  # of one message, and of all texts in it
 MOST_FIELDS = 1024  # of one schema, at any depth, and as many notes (`custom_metadata`); the message columns have some forty
-DICTIONARY_BYTES = 32 << 20  # of dictionaries of all streams together: they last as long as their stream
-DICTIONARY_COST = 1 << 10  # of each dictionary or addition to one: pyarrow keeps all of them, also empty ones
-MOST_BUFFERS = 1024  # of one record batch; all message columns together have some sixty
+DICTIONARY_BYTES = 32 << 20  # of all streams together: dictionaries last as long as their stream
+DICTIONARY_COST = 1 << 10  # of each dictionary or addition: pyarrow keeps all of them, also empty ones
+MOST_BUFFERS = 1024  # of one record batch; all message columns have some sixty
 _CONTINUATION = b"\xff\xff\xff\xff"
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3  # MessageHeader
 _KINDS = ("nothing", "a schema", "a dictionary", "a record batch", "a tensor", "a sparse tensor")  # by MessageHeader
@@ -42,7 +42,7 @@ _VERSIONS = range(3, 5)  # MetadataVersion: V4 and V5; pyarrow reads no older on
 
 
 class Dictionaries:
-    """Bytes of dictionaries that streams hold. Thread-safe."""
+    """Bytes of the streams' dictionaries. Thread-safe."""
 
     def __init__(self, octets: int = DICTIONARY_BYTES) -> None:
         self._left, self.most = octets, octets
@@ -74,7 +74,7 @@ class ArrowBatchReader:
         self._began = self._ended = False
         self._reader: Any = None
         self._metadata: deque[bytes] = deque()
-        self.app_metadata = b""  # of the last batch from `next`
+        self.app_metadata = b""  # of the last batch
         self.waiting: Callable[[], None] | None = None  # called from time to time while a batch waits for memory
         self.closed = False  # read by pyarrow
 
@@ -88,7 +88,7 @@ class ArrowBatchReader:
         return bytes(descriptor.get(protobuf.DESCRIPTOR_COMMAND, b""))
 
     def next(self) -> pa.RecordBatch | None:
-        """Return the next record batch, which is not validated; None after the last."""
+        """Return the next record batch, not validated; None after the last."""
         try:
             if self._reader is None:
                 self._reader = pa.ipc.open_stream(self)
@@ -143,7 +143,7 @@ class ArrowBatchReader:
         if kind == _BATCH:
             self._metadata.append(bytes(fields.get(protobuf.APP_METADATA, b"")))
         elif kind == _DICTIONARY:
-            body = bytes(body)  # a view would keep the whole message, most of which may be outside of the dictionary
+            body = bytes(body)  # a view would keep the whole message, most of it perhaps outside of the dictionary
         self._pieces += [_CONTINUATION, len(metadata).to_bytes(4, "little"), metadata]
         if len(body):
             self._pieces.append(body)
@@ -208,7 +208,7 @@ class _BatchSizes:
 
 
 def _inspect(metadata: memoryview | bytes) -> tuple[int, tuple[int, bool] | None, _BatchSizes]:
-    """Return the kind of a message, a dictionary's id and whether it is an addition, and the sizes."""
+    """Return a message's kind, a dictionary's id and whether it is an addition, and the sizes."""
     data = memoryview(metadata)
     message = _Table(data, _offset(data, 0))
     kind, sizes = message.scalar(1, "<B"), _BatchSizes(message.scalar(3, "<q"))
@@ -235,7 +235,7 @@ def _inspect(metadata: memoryview | bytes) -> tuple[int, tuple[int, bool] | None
 
 
 def _check_types(schema: _Table) -> None:
-    """Refuse types that no message column can have. `_check_texts` has limited the fields and their names."""
+    """Refuse types that no message column can have, after `_check_texts`, which limits fields and names."""
     for column in schema.tables(1):
         waiting = [column]
         while waiting:
@@ -247,7 +247,7 @@ def _check_types(schema: _Table) -> None:
 
 
 def _check_texts(message: _Table, schema: _Table | None) -> None:
-    """Refuse texts that grow when they are read. Many places of a flatbuffer may refer to one text, which counts each time."""
+    """Refuse texts that grow when they are read: each place that refers to a text counts."""
     notes, waiting, fields, texts = message.tables(4), [], 0, 0
     if schema is not None:
         notes, waiting = notes + schema.tables(2), schema.tables(1)
@@ -315,7 +315,7 @@ class _Table:
         return list(struct.iter_unpack("<qq", self._data[first : first + 16 * count]))
 
     def _vector(self, number: int) -> tuple[int, int]:
-        """Return the place and the length of a vector or a text; its length is 0 if the field is missing."""
+        """Return the place and the length of a vector or a text; 0 if the field is missing."""
         at = self._field(number)
         if at is None:
             return 0, 0
@@ -348,7 +348,7 @@ class ArrowBatchWriter:
         if self._writer is None:
             self._writer = pa.ipc.new_stream(self, self._schema)
             self._writer.write_batch(batch)
-            self._metadata()  # the schema: pyarrow begins a stream with it
+            self._metadata()  # pyarrow begins a stream with the schema
         else:
             self._writer.write_batch(batch)
         length, metadata = self._metadata()
@@ -358,7 +358,7 @@ class ArrowBatchWriter:
         return [begin, *metadata, protobuf.field(protobuf.DATA_BODY, size), *body]
 
     def _metadata(self) -> tuple[int, list[Octets]]:
-        """Remove a message's metadata from the pieces, and return its length and pieces, padding included."""
+        """Remove a message's metadata, padding included, from the pieces. Return its length and pieces."""
         continuation, size = self._pieces[:2]
         length, count, at = int.from_bytes(size, "little"), 0, 2
         while count < length:

@@ -1,7 +1,7 @@
-"""The types of Arrow's format, by their numbers in its schemas, and the types that a message column may have.
+"""The types of Arrow's format by number, and the types that a message column may have.
 
-pyarrow has no class for some types, and fails when the type of such a column is read. So the numbers are checked before pyarrow
-gets the schema. A new version of the format appends to `NAMES`; until then its types are refused by their numbers.
+pyarrow has no class for some types, and fails when such a type is read. So the numbers are checked first. A new version of the
+format appends to `NAMES`; until then its types are refused by number.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from ..errors import InvalidColumn, PenstockError
 from ..messages.columns import MESSAGE_COLUMNS
 
-#: The union `Type` of the format's Schema.fbs, whose members are numbered from 0.
+#: The union `Type` of the format's Schema.fbs.
 NAMES = (
     *("none", "null", "int", "floating point", "binary", "utf8", "bool", "decimal", "date", "time", "timestamp", "interval"),
     *("list", "struct", "union", "fixed size binary", "fixed size list", "map", "duration", "large binary", "large utf8"),
     *("large list", "run-end encoded", "binary view", "utf8 view", "list view", "large list view"),
 )
 TIMESTAMP = NAMES.index("timestamp")
-#: The types of message columns, or inside of them: a map contains a struct. Dictionaries have the type of their values.
+#: Of message columns, or inside of them: a map contains a struct. Dictionaries have the type of their values.
 _ACCEPTED = (
     *("null", "int", "binary", "utf8", "bool", "timestamp", "struct", "map"),
     *("large binary", "large utf8", "binary view", "utf8 view"),
@@ -25,7 +25,7 @@ ACCEPTED = frozenset(map(NAMES.index, _ACCEPTED))
 
 
 def refusal(column: str, number: int) -> PenstockError | None:
-    """Return the error for a column with a type of this number, at any depth; None if the type is accepted.
+    """Return the error for a column with this type at any depth, if it is not accepted.
 
     A known type of an unknown column is left to the error about its name.
     """

@@ -1,4 +1,4 @@
-"""Memory for incoming messages, shared by all connections of the Flight plane."""
+"""Memory for incoming messages, shared by all connections."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 
 class Budget:
-    """Bytes shared by calls. A call that finds too few waits in a queue. A call that requests more than the total gets all of
-    it, alone. Thread-safe."""
+    """Bytes shared by calls. A call that finds too few waits in a queue. A call that requests more than the total gets all,
+    alone. Thread-safe."""
 
     def __init__(self, octets: int) -> None:
         self._total = self._left = octets
@@ -17,7 +17,7 @@ class Budget:
         self._line: deque[tuple[int, Callable[[], None]]] = deque()
 
     def take(self, octets: int, granted: Callable[[], None]) -> bool:
-        """Return True if the bytes were taken. Otherwise `granted` is called later, in another thread, once they are taken."""
+        """Return True if the bytes were taken. Otherwise `granted` is called later, in another thread, once they are."""
         octets = min(octets, self._total)
         with self._lock:
             if not self._line and octets <= self._left:

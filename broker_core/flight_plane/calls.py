@@ -1,12 +1,11 @@
 """One gRPC call.
 
-The connection's thread feeds bytes in, and the call's own thread takes messages out. The memory of a message is allocated when
-three conditions hold: its length is within the limit, its sender is authenticated, and the budget has room. Until then the
-sender has only the first window (64 KiB). Once a message has memory, its bytes go there from the socket without a copy.
+The connection's thread feeds bytes in, and the call's own thread takes messages out. A message's memory is allocated when its
+length is within the limit, its sender is authenticated, and the budget has room. Until then the sender has only the first window
+(64 KiB). Then the bytes go there from the socket without a copy.
 
-A message of at most `AHEAD_BYTES` costs the budget nothing, and a call has one such message at a time. Senders of large
-messages that wait for room in a full queue may hold the whole budget. Small requests must still arrive, for example one that
-makes room.
+A message of at most `AHEAD_BYTES` costs the budget nothing, and a call has one such message at a time. So small requests arrive,
+for example one that makes room in a full queue, even if large messages that wait for it hold the whole budget.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ if TYPE_CHECKING:
     from .transports import Octets
 
 PREFIX_BYTES = 5  # of a gRPC message: a flag for compression, and the length
-READY_BYTES = 1 << 20  # of complete messages that wait for the call's thread; beyond it no further message is begun
-# Bytes that a sender may send beyond allocated memory, and the size of a message that costs nothing. A call thus takes twice as
+READY_BYTES = 1 << 20  # of complete messages that wait for the call's thread; beyond it no further one is begun
+# Bytes that a sender may send beyond allocated memory, and the size of a message that costs nothing. So a call takes twice as
 # much outside of the budget, and all calls that may run (`flight_max_calls`) 64 MiB.
 AHEAD_BYTES = 64 << 10
 
-ALIGNMENT = 64  # bytes; a message ends at a multiple of this, so that Arrow's buffers at its end are aligned
-HEADROOM = 64  # bytes kept free before a message: `arrow_ipc` puts its own framing there
+ALIGNMENT = 64  # bytes; a message ends at a multiple, so that Arrow's buffers at its end are aligned
+HEADROOM = 64  # bytes before a message, for the framing of `arrow_ipc`
 #: The headers of every response. 0x88: status 200.
 _ANSWER = b"\x88" + frames.header_block([(b"content-type", b"application/grpc")])
 
@@ -44,7 +43,7 @@ class CallGone(Exception):
 
 
 class CallMessage:
-    """A complete message: `view` of its bytes in `memory`."""
+    """A complete message: a view of its bytes in `memory`."""
 
     __slots__ = ("cost", "memory", "view")
 
@@ -56,14 +55,14 @@ class CallMessage:
 
 
 class CallHeaders(NamedTuple):
-    """Headers of a call that the broker reads. `client`: the kind of program."""
+    """Headers that the broker reads. `client`: the kind of program."""
 
     authorization: str | None
     client: str
 
 
 class Call:
-    """A call. The connection's mutex guards everything except `_raw` and `_filled`, which only its thread uses."""
+    """The connection's mutex guards everything except `_raw` and `_filled`, which only its thread uses."""
 
     def __init__(self, connection: FlightConnection, number: int, path: str, headers: CallHeaders, window: int) -> None:
         self.connection, self.number, self.path = connection, number, path
@@ -71,19 +70,19 @@ class Call:
         self.out_window = window
         self.sendable = threading.Condition(connection.mutex)
         self._arrived = threading.Condition(connection.mutex)
-        self._raw = bytearray()  # bytes that have no memory of their own yet
+        self._raw = bytearray()  # bytes without memory of their own
         self._window = frames.FIRST_WINDOW  # bytes that the peer may still send
         self._limit: int | None = None  # of a message; None: not authenticated yet
         self._refusal: Callable[[int], errors.PenstockError] | None = None
         self._message: CallMessage | None = None
         self._filled = 0
-        self._begun = 0.0  # start time of the incoming message
+        self._begun = 0.0  # start of the incoming message
         self._small = False  # a message that costs nothing is incoming, ready or in hand
         self._waiting = 0  # bytes requested from the budget
         self._promised = False  # and granted
         self._ready: deque[CallMessage] = deque()
         self._ready_bytes = self._cost = 0  # of the ready messages; and taken from the budget, including the message in hand
-        self._in_hand: int | None = None  # cost of the message that was taken last
+        self._in_hand: int | None = None  # cost of the last message
         self._ended = False  # the peer sends no more
         self._failure: Exception | None = None
         self.gone = self.finished = False
@@ -93,7 +92,7 @@ class Call:
     # --- incoming bytes: the connection's thread, with the mutex
 
     def target(self) -> memoryview | None:
-        """Return memory for the next bytes, if they have a place already."""
+        """Return memory for the next bytes, if they have a place."""
         return None if self._message is None else self._message.view[self._filled :]
 
     def counted(self, octets: int) -> None:
@@ -117,13 +116,12 @@ class Call:
         self._arrived.notify_all()
 
     def drop(self) -> None:
-        """End the call for the peer."""
         self.gone = True
         self._arrived.notify_all()
         self.sendable.notify_all()
 
     def is_late(self, now: float, timeout_s: float, least_rate: int) -> bool:
-        """Return True if the message that has its memory takes too long to arrive."""
+        """Return True if a message that has its memory takes too long to arrive."""
         message = self._message
         return message is not None and now - self._begun > timeout_s + len(message.view) / least_rate
 
@@ -134,7 +132,7 @@ class Call:
 
     @property
     def unplaced(self) -> int:
-        """Bytes that came before authentication. Later bytes are limited by the call's own window."""
+        """Bytes before authentication. Later bytes are limited by the call's own window."""
         return len(self._raw) if self._limit is None else 0
 
     def _advance(self) -> None:
@@ -156,7 +154,7 @@ class Call:
         self._grant()
 
     def _begin(self) -> bool:
-        """Give the next message its memory; return False if it must wait."""
+        """Give the next message its memory, unless it must wait."""
         if self._limit is None or self._waiting or len(self._raw) < PREFIX_BYTES or self._ready_bytes >= READY_BYTES:
             return False
         length = int.from_bytes(self._raw[1:PREFIX_BYTES], "big")
@@ -184,7 +182,7 @@ class Call:
         self._complete()  # an empty message is complete
 
     def _granted(self) -> None:
-        """The budget has granted memory. Runs in another call's thread; this call's own thread continues."""
+        """Runs in another call's thread, after the budget has granted memory; this call's own thread continues."""
         with self.connection.mutex:
             finished = self.finished
             if not finished:
@@ -228,9 +226,9 @@ class Call:
         self.connection.settle()
 
     def next(self, waiting: Callable[[], None] | None = None) -> CallMessage | None:
-        """Return the next message; None after the last. The memory of the previous message returns to the budget.
+        """Return the next message; None after the last. The memory of the previous one returns to the budget.
 
-        `waiting` is called every `timeouts.ALIVE_S` while the message waits for memory, so that the peer gets a sign of life.
+        `waiting` is called every `timeouts.ALIVE_S` while the message waits for memory, as a sign of life for the peer.
         """
         self._let_go()
         while True:
@@ -257,7 +255,7 @@ class Call:
                 waiting()
 
     def _is_over(self) -> bool:
-        """Return True if the peer has sent its last message. Raises the error that prevents another one."""
+        """Return True after the peer's last message. Raises the error that prevents another one."""
         if self.gone:
             raise CallGone
         if self._failure is not None:

@@ -1,8 +1,8 @@
 """One connection of the Flight plane: HTTP/2 frames in and out.
 
 Its own thread reads. Calls run in threads of the plane's pool, and write. A sender holds `_sending` while its bytes leave.
-Control frames (windows, answers to pings) wait in `_waiting`, and leave with the next sender. The reading thread waits for a
-sender only to refuse a call. If no thread sends, it sends them itself, and continues to read when the peer has taken them.
+Control frames (windows, answers to pings) wait in `_waiting`, and leave with the next sender. If no thread sends, the reading
+thread sends them, and waits until the peer has taken them. It waits for another sender only to refuse a call.
 
 Before authentication, a peer's memory is bounded: a header block of 16 KiB, 64 KiB of DATA over all of its calls, and `CALLS`
 calls. That DATA is the connection's first window, which is renewed only for bytes that were taken. Later, messages have memory
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from .listener import FlightListener
     from .transports import FlightTransport, Octets
 
-CALLS = 64  # on one connection together, including calls that the peer has given up and that still run
+CALLS = 64  # on one connection, including calls that the peer has given up and that still run
 CLIENT_HEADER, MAX_CLIENT = b"penstock-client", 40
 HEADER_BYTES = 16 << 10  # of one request's headers, encoded and decoded
 READ_BYTES = 64 << 10  # read ahead from the socket, for bytes without a place; before authentication a third of it
 FRAME_BYTES = 1 << 20  # of DATA: a large message comes in few frames, which need few switches of the interpreter
 SEND_BYTES = 1 << 20  # of one call before another call may send
-CONTROL_BYTES = 64 << 10  # of control frames that wait for the peer to read; a peer that causes more is cut off
+CONTROL_BYTES = 64 << 10  # of control frames that wait; a peer that causes more without reading is cut off
 
 log = logging.getLogger("penstock.flight")
 
@@ -46,7 +46,7 @@ _numbers = itertools.count(1)
 
 
 class FlightConnection:
-    """One client's connection from its preface to its end (RFC 9113), and the calls on it."""
+    """One client's connection (RFC 9113), and the calls on it."""
 
     def __init__(self, host: FlightListener, wire: FlightTransport, peer: str, budget: Budget) -> None:
         self.peer, self.budget = peer, budget
@@ -68,7 +68,7 @@ class FlightConnection:
         self._headers = hpack.Decoder(HEADER_BYTES)
         self._buffer = memoryview(bytearray(READ_BYTES // 3))
         self._start = self._stop = 0
-        self._begun: float | None = None  # start time of an incomplete frame
+        self._begun: float | None = None  # start of an incomplete frame
 
     # --- reading
 
@@ -84,7 +84,7 @@ class FlightConnection:
             self._farewell(error.code, str(error))
         except OSError as error:
             log.debug("%s: %s", self.peer, error)
-        except Exception:  # a bug in Penstock ends this connection; the others continue
+        except Exception:  # a bug in Penstock ends only this connection
             log.exception("%s: cut off", self.peer)
         finally:
             self.abort()
@@ -325,7 +325,7 @@ class FlightConnection:
         self._waiting += data
 
     def _answer(self, data: bytes) -> None:
-        """Send a reply that the peer causes. Too many unread replies end the connection."""
+        """Send a reply that the peer causes. Too many unread ones end the connection."""
         with self.mutex:
             if len(self._waiting) > CONTROL_BYTES:
                 raise Http2Error(Code.ENHANCE_YOUR_CALM, "the peer does not read the replies that it causes")
@@ -390,7 +390,7 @@ class FlightConnection:
         self.settle()
 
     def look(self, now: float, login_timeout: float, message_timeout: float, least_rate: int) -> str | None:
-        """Return the reason to end this connection, or None."""
+        """Return the reason to end this connection, if any."""
         if self.user is None:
             return "no login in time" if now - self.since > login_timeout else None
         begun = self._begun  # also of a finished call: its memory is held until its bytes have come
@@ -403,7 +403,6 @@ class FlightConnection:
         return None
 
     def abort(self) -> None:
-        """End the connection now, from any thread."""
         self._dead = True
         self._host.shut(self)
         with self.mutex:

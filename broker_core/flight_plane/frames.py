@@ -1,4 +1,4 @@
-"""HTTP/2 frames (RFC 9113). Outgoing header blocks use no tables; the library `hpack` decodes incoming ones."""
+"""HTTP/2 frames (RFC 9113). The library `hpack` decodes incoming header blocks; outgoing ones use no tables."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .protobuf import varint
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEADER_BYTES = 9
-FIRST_WINDOW = 65_535  # bytes of DATA that a connection may carry before the first WINDOW_UPDATE
+FIRST_WINDOW = 65_535  # bytes of DATA before the first WINDOW_UPDATE of a connection
 LARGEST_WINDOW = 2**31 - 1
-LEAST_FRAME = 16_384  # the frame size that every peer must accept
+LEAST_FRAME = 16_384  # that every peer must accept
 
 
 class FrameKind(IntEnum):
@@ -94,7 +94,7 @@ def number(kind: FrameKind, stream: int, value: int) -> bytes:
 
 
 def header_block(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Encode names and values as literals outside of tables (RFC 7541, 6.2.2): the calls of a connection share no state."""
+    """Encode literals outside of tables (RFC 7541, 6.2.2): the calls of a connection share no state."""
     block = bytearray()
     for header in headers:
         block += b"\x00"
@@ -104,7 +104,7 @@ def header_block(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def _length(number: int) -> bytes:
-    """Encode a string's length: 7 bits, and the rest in bytes of 7 bits (5.1)."""
+    """In 7 bits, and the rest in bytes of 7 bits (5.1)."""
     if number < 0x7F:
         return bytes([number])
     return b"\x7f" + varint(number - 0x7F)

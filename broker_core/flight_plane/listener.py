@@ -1,8 +1,8 @@
 """The socket of the Flight plane: admission, and the threads that serve.
 
 gRPC's own server, which pyarrow contains, does not limit connections, the time before a login, or the size of a decompressed
-message. pyarrow exposes none of its settings. The broker therefore implements HTTP/2 itself. There is one thread for each
-connection, which reads, and one for each running call.
+message. pyarrow exposes none of its settings. So the broker implements HTTP/2 itself. Each connection has a thread, which reads,
+and each running call has one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TICK_S = 0.25  # resolution of timeouts
 MESSAGE_TIMEOUT_S = 60.0  # for a message with memory to arrive, plus one second for each `LEAST_RATE` bytes of it
 LEAST_RATE = 256 << 10
 IDLE_THREADS = 32  # threads that wait for another call
-ACCEPT_PAUSE_S = 0.5  # after a connection that could not be accepted for lack of a file descriptor
+ACCEPT_PAUSE_S = 0.5  # after a shortage of file descriptors
 PROTOCOL = "h2"  # ALPN
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -207,14 +207,13 @@ class FlightListener:
             return dict(self._users)
 
     def shut(self, connection: FlightConnection) -> None:
-        """Stop a connection's reading and writing; its thread does the rest."""
+        """The connection's thread does the rest."""
         with self._lock:
             connected = self._sockets.get(connection)
             if connected is not None:
                 _shut(connected)
 
     def leave(self, connection: FlightConnection) -> None:
-        """Forget a connection whose thread is done."""
         with self._lock:
             connected = self._sockets.pop(connection, None)
             if connection.user is not None:

@@ -1,4 +1,4 @@
-"""One `do_put` with the outcomes of single messages of a lease's batches (`operation=settle`)."""
+"""One `do_put` of `operation=settle`: outcomes of messages of a lease's batches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()
 
 
 class OutcomeReceiver:
-    """Each batch is staged and durable before it is acknowledged. A row without an outcome is ignored."""
+    """Each batch is staged and durable before its acknowledgement. A row without an outcome is ignored."""
 
     def __init__(self, service: BrokerService, request: SettlePut, acknowledge: Callable[[bytes], None], check: Check) -> None:
         self._service, self._request, self._tell, self._check = service, request, acknowledge, check
@@ -93,7 +93,7 @@ def outcomes(data: pa.RecordBatch, deliveries: delivery_key.Deliveries) -> list[
             continue
         coded = texts.take(pa.array(mine)).dictionary_encode("encode")
         codes = coded.indices.to_numpy(zero_copy_only=False)
-        order = np.argsort(codes, kind="stable")  # once, independent of the number of texts
+        order = np.argsort(codes, kind="stable")  # once, however many texts
         begins = np.searchsorted(codes[order], np.arange(1, len(coded.dictionary)))
         for text, some in zip(coded.dictionary.to_pylist(), np.split(mine[order], begins), strict=True):
             row_outcomes.append(RowsOutcome(name, shortened(text), RowSet.of_sequences(unique[some])))

@@ -13,7 +13,7 @@ TICKET = RESULT_BODY = PUT_RESULT = 1
 
 
 def parse(source: str, data: Octets) -> dict[int, memoryview]:
-    """Return the fields of bytes, by number; of repeated fields the last. Numeric fields are skipped. Raises InvalidRequest."""
+    """Return the fields of bytes, by number; of repeated ones the last. Numeric fields are skipped. Raises InvalidRequest."""
     view = memoryview(data)
     fields: dict[int, memoryview] = {}
     at = 0
@@ -51,7 +51,7 @@ def _parse_varint(view: memoryview, at: int) -> tuple[int, int]:
 
 
 def field(number: int, length: int) -> bytes:
-    """Encode the tag and length before a field of this many bytes."""
+    """Encode the tag and length of a field of bytes."""
     return varint(number << 3 | 2) + varint(length)
 
 
@@ -60,7 +60,7 @@ def octets(number: int, data: bytes) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Encode a number as bytes of 7 bits, the low ones first."""
+    """In bytes of 7 bits, the low ones first."""
     written = bytearray()
     while value >= 0x80:
         written.append(value & 0x7F | 0x80)

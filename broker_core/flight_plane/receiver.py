@@ -27,13 +27,13 @@ from .arrow_ipc import ArrowBatchReader, too_large
 UNACKNOWLEDGED_BYTES = 32 << 20  # of one sender: enough to keep the disk busy while the next batches arrive
 
 
-#: Checks that the sender may send to a queue, and creates the queue on first use if that is configured.
+#: Checks that the sender may send to a queue, and creates it on first use if that is configured.
 Reach = Callable[[str], Check]
 
 
 @contextmanager
 def final(taken: bool) -> Iterator[None]:
-    """Refuse as NotAllowed once batches of a put were `taken`. A client that is asked to log in would send all of them again."""
+    """Refuse as NotAllowed once batches were `taken`: a client that is asked to log in would send all of them again."""
     try:
         yield
     except errors.Unauthenticated as error:
@@ -45,14 +45,14 @@ def final(taken: bool) -> Iterator[None]:
 class MessageReceiver:
     """One `do_put`: record batches in, acknowledgements out as they become durable, a bounded number of bytes between them.
 
-    Acknowledgements have their own thread: the sender may wait for one while the broker waits for its next batch.
+    Acknowledgements have their own thread: the sender may wait for one before its next batch.
     """
 
     def __init__(
         self, service: BrokerService, request: EnqueuePut, acknowledge: Callable[[bytes], None], check: Check, reach: Reach
     ) -> None:
         self._service = service
-        self._check = check  # permission of the sender, which may end during the stream
+        self._check = check  # permission, which may end during the stream
         self._reach = reach
         self._reached: dict[str, Check] = {}  # permissions, if batches name their queues
         self._request = request
@@ -103,7 +103,7 @@ class MessageReceiver:
             raise
 
     def _say_again(self) -> None:
-        """The sender has had no sign of life for a while, since the next batch waits for memory."""
+        """The next batch waits for memory, so the sender needs a sign of life."""
         with self._changed:
             self._silent = True
             self._changed.notify_all()
@@ -138,8 +138,8 @@ class MessageReceiver:
             validity.check_column(batch.column("message"))
         if not isinstance(sizes, int):
             sizes = sizes.astype(np.min_scalar_type(largest))
-        # The broker keeps recent batches in memory. This batch is a view of the sender's message, which may contain much more
-        # than its messages: padding, gaps, columns that were cast.
+        # The broker keeps recent batches in memory. This one is a view of the sender's message, which may also contain padding,
+        # gaps, and columns that were cast.
         payload = payloads.store(batch).detached
         nbytes = payload.nbytes
         self._service.reserve_space(nbytes)
@@ -157,7 +157,7 @@ class MessageReceiver:
             raise self._failure
 
     def _target(self) -> c.Command[Any] | None:
-        """Return a command that needs the queue or exchange of the request; None if each batch names its own."""
+        """Return a command that needs the queue or exchange of the request; None if batches name theirs."""
         queue, exchange, key = self._request.queue, self._request.exchange, self._request.routing_key
         if self._names_queues:
             if any(field is not None for field in (queue, exchange, key)):
@@ -193,8 +193,8 @@ class MessageReceiver:
         return {} if placed is None else {"next": placed.next}, end
 
     def _acknowledge(self) -> None:
-        """Acknowledge durable batches together until the stream is complete. While a batch waits for capacity or memory, the
-        last acknowledgement is repeated: a sender gives up after a silence."""
+        """Acknowledge durable batches together until the stream is complete. The last acknowledgement is repeated while a batch
+        waits for capacity or memory: a sender gives up after a silence."""
         journal = self._service.journal
         last: dict[str, Any] = {"batches": 0, "messages": 0}
         try:

@@ -28,9 +28,9 @@ from .outcomes import OutcomeReceiver
 from .receiver import MessageReceiver
 from .streams import Streams
 
-STOP_GRACE_S = 2.0  # for running calls when the broker stops; a client that neither reads nor sends would block it
-SLACK_BYTES = 64 << 10  # of a request in addition to its JSON: an action's name, protobuf's own bytes
-NOTHING_YET = b'{"batches": 0, "messages": 0}'  # sent to a put whose first message waits for memory
+STOP_GRACE_S = 2.0  # for running calls when the broker stops: a client may neither read nor send
+SLACK_BYTES = 64 << 10  # of a request besides its JSON: an action's name, protobuf's own bytes
+NOTHING_YET = b'{"batches": 0, "messages": 0}'  # to a put whose first message waits for memory
 SERVICE = "/arrow.flight.protocol.FlightService/"
 
 log = logging.getLogger("penstock.flight")
@@ -39,9 +39,9 @@ log = logging.getLogger("penstock.flight")
 class FlightPlane:
     """A Flight server on its own threads, from construction until `close`.
 
-    `access` checks users and rights. `tls` returns the context for the next connection (ALPN
-    `listener.PROTOCOL`); the server then accepts only TLS. `connections` lowers the setting if there are not enough file
-    descriptors. Raises InvalidRequest if the address is not available.
+    `access` checks users and rights. `tls` returns the context for the next connection (ALPN `listener.PROTOCOL`); the server
+    then accepts only TLS. `connections` lowers the setting for lack of file descriptors. Raises InvalidRequest if the address is
+    not available.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class FlightPlane:
         ]
 
     def consumers(self, queue: str, holders: Collection[int]) -> list[dict[str, Any]]:
-        """Return nothing: a query's lease is a consumer without a connection."""
+        """A query's lease is a consumer without a connection."""
         return []
 
     def slow_consumers(self) -> Counter[str]:
-        """A query's lease is not a consumer that is sent messages."""
+        """A query's lease is not sent messages."""
         return Counter()
 
     def close_connection(self, identifier: str, reason: str) -> bool:
@@ -116,13 +116,13 @@ class FlightPlane:
 
 
 class BrokerMistake(errors.PenstockError):
-    """A bug in Penstock: the caller learns nothing about the broker's inside."""
+    """A bug in Penstock, of which the caller learns nothing."""
 
     fault = "storage"
 
 
 class _Handlers:
-    """Flight's methods. Callers are authenticated before the first message is read, or more than one window of it taken."""
+    """Flight's methods. Callers are authenticated before their first message is read, or more than one window of it taken."""
 
     def __init__(self, service: BrokerService, access: Access, *, encrypted: bool) -> None:
         self._service = service
@@ -139,7 +139,7 @@ class _Handlers:
         }
 
     def serve(self, call: Call) -> bytes:
-        """Serve one call from its login, and return its trailers. Raises nothing; the log contains internal errors."""
+        """Serve one call, from its login to its trailers. Raises nothing; internal errors are logged."""
         try:
             method = self._methods.get(call.path)
             if method is None:

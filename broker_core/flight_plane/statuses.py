@@ -9,9 +9,9 @@ import urllib.parse
 from .. import errors
 from . import frames
 
-MAX_ERROR_BYTES = 1000  # of an error's text: it is sent three times in HTTP/2 headers, of which gRPC takes 8 KiB
+MAX_ERROR_BYTES = 1000  # of an error's text: it is sent three times, and gRPC takes 8 KiB of headers
 _UNIMPLEMENTED = 12
-_IO_ERROR = b"5"  # Arrow's status of every Flight error
+_IO_ERROR = b"5"  # Arrow's status of Flight errors
 _FAULTS = {"caller": (2, b"Failed"), "peer": (14, b"Unavailable"), "storage": (13, b"Internal")}
 _REFUSED = {errors.Unauthenticated: (16, b"Unauthenticated"), errors.NotAllowed: (7, b"Unauthorized")}
 OK = frames.header_block([(b"grpc-status", b"0")])
@@ -40,7 +40,7 @@ def _status(code: int, text: str, *more: tuple[bytes, bytes]) -> bytes:
     return frames.header_block(headers)
 
 
-_SPOKEN = "".join(chr(code) for code in range(0x20, 0x7F) if code != 0x25)  # the others are percent-encoded in a status text
+_SPOKEN = "".join(chr(code) for code in range(0x20, 0x7F) if code != 0x25)  # other characters are percent-encoded
 
 
 def unknown(text: str) -> bytes:

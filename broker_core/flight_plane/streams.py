@@ -1,4 +1,4 @@
-"""Outgoing messages: a ticket as a stream of record batches."""
+"""A ticket as a stream of record batches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Streams:
         self._browses = Browses(service, archive)
 
     def open(self, caller: Caller, ticket: bytes) -> tuple[pa.Schema, Iterator[Any], Check]:
-        """Return schema, stream, and a check that it is still permitted. Raises PenstockError, also while the stream is read."""
+        """Return schema, stream, and a check that it is still permitted. Raises PenstockError, also during the stream."""
         request, check = r.permitted_request(self._service.state, caller, ticket, r.TICKETS)
         columns = request.columns
         schema = arrow_schema(columns, stored=request.or_messages if isinstance(request, r.MapTicket) else request.stored)
@@ -63,7 +63,7 @@ class Streams:
         return schema, self._batch(request, queue, slices, missing, stored=True), check
 
     def _read(self, request: r.BatchPart, missing: MissingRows) -> tuple[str, Iterator[BlockSlice]]:
-        """The first read of a batch is journaled and durable when this returns: before bytes leave."""
+        """The first read of a batch is durable in the journal when this returns: before bytes leave."""
         loss = request.fail_on_data_loss
         names = request.lease, request.run, request.epoch
         reader = r.spark_batch(request)

@@ -18,13 +18,13 @@ Octets = bytes | memoryview
 
 
 def prepare(connection: socket.socket) -> None:
-    """Set no delay, and notice a silent peer within two minutes."""
+    """Set no delay; notice a silent peer within two minutes."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, name):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    # The socket blocks, and the kernel ends a stalled send: Python's own timeouts need a system call before each send.
+    # The socket blocks, and the kernel ends a stalled send: Python's timeouts need a system call before each send.
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT_S, 0))
 
 
@@ -41,7 +41,7 @@ class PlainTransport:
 
 class TlsTransport:
     """TLS, server side. A lock guards OpenSSL's object, which allows one thread at a time; it is never held while waiting for the
-    socket. Sent bytes keep their order, since only one thread sends at a time (`_sending`)."""
+    socket. `_sending` keeps the order of sent bytes."""
 
     def __init__(self, connection: socket.socket, context: ssl.SSLContext) -> None:
         self._socket = connection

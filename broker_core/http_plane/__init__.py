@@ -1,8 +1,8 @@
 """The HTTP plane: health, metrics, the API in JSON and the page (docs/http.md), in a process of its own.
 
 The broker binds the socket and starts the process with the first connection. The process parses, encrypts, renders and keeps the
-logins of the page. It asks the broker everything else on a channel, with the credentials of the client. So slow browsers do not
-delay the broker's loops, and the broker decides about permissions as for the other planes.
+logins of the page. It asks the broker everything else on a channel, with the client's credentials. So slow browsers do not delay
+the broker, which decides about permissions as for the other planes.
 
 plane, child        the socket, and one process after another
 answers             the questions of the process, and their answers

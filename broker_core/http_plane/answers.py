@@ -1,5 +1,5 @@
-"""Answers to the questions of the HTTP process, which decides nothing. A question has an `op`, the address and the
-`authorization` of the client: for a login of the page, its token."""
+"""Answers to the questions of the HTTP process, which decides nothing. A question has an `op`, and the client's address and
+`authorization`: for a login of the page, its token."""
 
 from __future__ import annotations
 
@@ -27,15 +27,13 @@ log = logging.getLogger("penstock.http")
 
 
 class Planes(NamedTuple):
-    """The other planes of the broker, as far as this one needs them."""
+    """The other planes of the broker."""
 
     beat: Callable[[Callable[[], None]], None] | None  # calls a function in the loop of the AMQP plane, if there is one
     connected: Connected
 
 
 class _HttpError(Exception):
-    """A request that HTTP alone refuses."""
-
     def __init__(self, status: int, code: str, message: str, **more: str) -> None:
         super().__init__(message)
         self.status, self.code, self.more = status, code, more
@@ -70,7 +68,8 @@ class Answers:
         self._callers.audit = service.audit.add
 
     def of(self, frame: ChildFrame) -> Answer:
-        """Return a header with a `status`, and with `open` if the broker has no users; and a body in JSON. Raises nothing."""
+        """Return a header and a body in JSON. The header has a `status`, and `open` if the broker has no users. Raises
+        nothing."""
         header, attachments = self._of(frame)
         return {**header, "open": not self._access.enforced}, attachments
 

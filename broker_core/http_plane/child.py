@@ -17,9 +17,8 @@ STOP_S = 3.0  # for requests that it is answering; then it is killed, which lose
 
 
 class HttpProcess:
-    """A process that serves `listening` until it ends. `hello` and `attachments`: its first frame.
-
-    Raises OSError if it cannot be started."""
+    """A process that serves `listening` until it ends. `hello` and `attachments`: its first frame. Raises OSError if it cannot be
+    started."""
 
     def __init__(self, listening: socket.socket, hello: dict[str, Any], folder: str, attachments: Sequence[bytes] = ()) -> None:
         ours, theirs = socket.socketpair()

@@ -11,7 +11,7 @@ from ..engine import commands as c
 from ..service import alarms
 from ..service.broker import BrokerService
 
-#: With these alarms a broker is not ready: it refuses messages, or they pile up.
+#: A broker with these alarms is not ready: it refuses messages, or they pile up.
 NOT_READY = (alarms.JOURNAL_FAILED, alarms.DISK_FULL, alarms.ARCHIVE_BEHIND, alarms.FILES_EXHAUSTED)
 LIVE_S = 4.5  # the loops must answer within; a probe that waits 5 s receives the result
 
@@ -25,7 +25,7 @@ class Health:
         self._touching: threading.Thread | None = None
 
     def open(self, service: BrokerService, beat: Callable[[Callable[[], None]], None] | None) -> None:
-        """`beat` calls a function in the loop of the AMQP plane, if there is one."""
+        """As `answers.Planes.beat`."""
         self._service, self._beat = service, beat
 
     def lives(self) -> bool:
@@ -51,7 +51,7 @@ class Health:
         return [] if self._service is None else self._alarms(self._service, of_readiness=False)
 
     def _alarms(self, service: BrokerService, *, of_readiness: bool) -> list[dict[str, Any]]:
-        """Alarms about a queue are left out: not every client may know its name."""
+        """Leaves out alarms about a queue, whose name not every client may know."""
         return [
             {"name": alarm.name, "since": alarm.since_ms, "text": alarm.text}
             for alarm in service.alarms.current()

@@ -1,4 +1,4 @@
-"""Numbers of the broker. All queues are columns of bytes, so a thousand queues cost little here."""
+"""Numbers of the broker. All queues are columns of bytes, so a thousand queues cost little."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..service.broker import BrokerService
 from ..service.histograms import BOUNDS_S
 from ..settings.keys import Settings
 
-MOST_USERS = 100  # with their own metrics, because without a users file clients choose the names
+MOST_USERS = 100  # with their own metrics: without a users file clients choose the names
 
 
 class ConnectedPlane(Protocol):
-    """A plane with connections. For any thread."""
+    """For any thread."""
 
     def count_connections(self) -> int:
         """Include connections without a login."""
@@ -49,8 +49,7 @@ class BrokerNumbers:
         return {**answer, "reasons": queue_counts.LOSSES}, table.tobytes()
 
     def history(self, caller: Caller, wanted: list[str]) -> tuple[dict[str, Any], bytes]:
-        """The samples are uint32, by queue, column and sample. Without a wanted queue they are sums over all queues, under
-        the name ''."""
+        """The samples are uint32, by queue, column and sample. Without a wanted queue they are sums over all queues, named ''."""
         rows = self._service.history
         if wanted:
             plot = rows.of([name for name in wanted if caller.sees(name)])
@@ -90,7 +89,7 @@ class BrokerNumbers:
 
     @staticmethod
     def _of_users(caller: Caller, counts: Mapping[str, int]) -> dict[str, int]:
-        """Count the connections of the users that the caller may know: the most, and the others together as ''."""
+        """By user, as far as the caller may know them: the most, and the others together as ''."""
         if not caller.sees_everything():
             counts = {user: count for user, count in counts.items() if user == caller.user}
         users = sorted(counts, key=lambda user: (-counts[user], user))
@@ -98,7 +97,7 @@ class BrokerNumbers:
         return {**{user: counts[user] for user in users[:MOST_USERS]}, **({"": others} if others else {})}
 
     def _of_exchanges(self, caller: Caller) -> list[dict[str, Any]]:
-        """Count the messages of the exchanges that the caller may see: the most used, and the others together as ''."""
+        """Of the exchanges that the caller may see: the most used, and the others together as ''."""
         visible = [exchange for exchange in list(self._service.state.exchanges.by_name.values()) if caller.sees(exchange.name)]
         visible.sort(key=lambda exchange: (-exchange.messages, exchange.name))
         most = self._settings.http_metrics_queues

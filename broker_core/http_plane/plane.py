@@ -1,4 +1,4 @@
-"""The plane in the broker's process. A process for HTTP that ends is replaced."""
+"""The plane in the broker's process. It replaces an HTTP process that ends."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ..settings.listeners import in_url
 from .answers import Answers, Planes
 from .child import HttpProcess
 
-BACKLOG = 4096  # connections that wait until the HTTP process has started and accepts them; the system may allow fewer
-THREADS = 8  # that answer questions; more questions wait
+BACKLOG = 4096  # connections that wait until the HTTP process accepts them; the system may allow fewer
+THREADS = 8  # that answer questions
 PAUSE_S, LONGEST_PAUSE_S = 0.1, 30.0  # before an ended process is replaced; doubles while processes end within SOON_S
 SOON_S = 60.0
 
@@ -33,7 +33,7 @@ log = logging.getLogger("penstock.http")
 
 class HttpPlane:
     """Listens from construction until `close`. Until `open` it answers that the broker is recovering. `connections`: a lower
-    limit than the settings', if there are not enough file descriptors. Raises InvalidRequest if the address cannot be used."""
+    limit than the settings', for lack of file descriptors. Raises InvalidRequest if the address cannot be used."""
 
     def __init__(self, settings: Settings, access: Access, tls: ServerTls | None = None, connections: int | None = None) -> None:
         listener = settings.http_listener
@@ -74,7 +74,7 @@ class HttpPlane:
         with self._lock:
             child = self._child
         if child is not None:
-            # In a thread: `say` waits while the process does not read.
+            # `say` waits while the process does not read.
             threading.Thread(target=child.say, args=({"op": "stop"},), name="penstock-http-stop", daemon=True).start()
             child.end(immediately=False)
         self._thread.join()
@@ -155,7 +155,7 @@ class HttpPlane:
         }
 
 
-#: Settings that the process receives.
+#: That the process receives.
 _SETTINGS = (
     *("http_tls", "http_names", "http_max_connections", "http_request_timeout_s", "http_metrics_queues"),
     *("http_sessions", "http_sessions_per_user", "http_session_idle_s", "http_session_s", "tls_cert_file", "tls_key_file"),

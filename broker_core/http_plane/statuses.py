@@ -16,7 +16,7 @@ _STATUS: dict[type[errors.PenstockError], int] = {
     errors.ResourceLimit: 507,
 }
 _BY_FAULT = {"caller": 400, "peer": 502, "storage": 500}
-#: Codes of HTTP alone, with their statuses; docs/http.md explains them.
+#: Of HTTP alone; docs/http.md explains them.
 OWN_CODES = {
     "UNKNOWN_ACTION": 404,
     "METHOD_NOT_ALLOWED": 405,
@@ -51,5 +51,5 @@ def codes() -> dict[int, list[str]]:
 
 
 def body_of(code: str, message: str) -> bytes:
-    """Text that is not Unicode, such as a path of the system, is escaped."""
+    """Escapes text that is not Unicode, such as a path of the system."""
     return json.dumps({"error": {"code": code, "message": message.encode(errors="backslashreplace").decode()}}).encode()

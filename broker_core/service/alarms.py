@@ -1,5 +1,5 @@
-"""Current problems, as data for the log, `penstock status` and health. An alarm is logged once when it is raised and once when it
-ends. Changes of its text are not logged."""
+"""Current problems, for the log, `penstock status` and health. The start and the end of an alarm are logged; changes of its text
+are not."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ CERTIFICATE_ENDS = "certificate-ends"
 AUDIT_FAILING = "audit-failing"
 QUEUE_FULL = "queue-full"
 
-#: What to do when the process may not have enough file descriptors.
+#: The advice if file descriptors may run out.
 MORE_FILES = (
     "Raise the hard limit of open files (ulimit -Hn, or LimitNOFILE of the service) and restart, or lower amqp_max_connections"
     " and flight_max_connections"
 )
 
-#: All names, in the order of the table in docs/operate.md, with the text of the log at their end.
+#: In the order of the table in docs/operate.md; with the text that is logged at their end.
 ALARMS = {
     DISK_LOW: "the disk has enough free space again",
     DISK_FULL: "new messages are accepted again",
@@ -64,18 +64,18 @@ class Alarm(NamedTuple):
 
 
 class Alarms:
-    """Alarms of one broker, for any thread. `wall_ms`: milliseconds since 1970."""
+    """For any thread. `wall_ms`: milliseconds since 1970."""
 
     def __init__(
         self, wall_ms: Callable[[], int], changed: Callable[[str, str, str | None], None] = lambda event, text, queue: None
     ) -> None:
-        """`changed` is called with an event, its text and the queue of the alarm."""
+        """`changed` receives an event, its text and the alarm's queue."""
         self._wall_ms, self._changed = wall_ms, changed
         self._lock = threading.Lock()
         self._raised: dict[tuple[str, str | None], Alarm] = {}
 
     def set(self, name: str, text: str | None, queue: str | None = None) -> None:
-        """Raise an alarm, or replace its text. The text None ends it. One name may have an alarm for each queue."""
+        """Raise an alarm, or replace its text; None ends it. A name may have an alarm for each queue."""
         level = logging.ERROR if name in ERRORS else logging.WARNING
         which = name if queue is None else f"{name} of queue {queue!r}"
         with self._lock:
@@ -94,7 +94,7 @@ class Alarms:
             self._changed("alarm-over", f"{name} is over: {ALARMS[name]}", queue)
 
     def set_queues(self, name: str, texts: Mapping[str, str]) -> None:
-        """Raise an alarm for each of these queues, and end it for all other queues."""
+        """Raise an alarm for these queues, and end it for all others."""
         for alarm in self.current():
             if alarm.name == name and alarm.queue is not None and alarm.queue not in texts:
                 self.set(name, None, alarm.queue)

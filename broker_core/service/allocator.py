@@ -1,4 +1,4 @@
-"""Returns free memory to the system, so that an idle broker is small again after a burst of large batches."""
+"""Returns free memory to the system, so that an idle broker is small again after large batches."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
 def keep_heaps_short() -> None:
-    """Fix glibc's thresholds, which it otherwise raises. glibc returns the end of a thread's heap only when memory is freed
-    there, and `malloc_trim` does not. Without this the thread that writes a snapshot would keep its memory for ever."""
+    """Fix glibc's thresholds, which it otherwise raises. Without this the thread that writes a snapshot would keep its memory:
+    glibc returns the end of a thread's heap only when memory is freed there, and `malloc_trim` does not."""
     with contextlib.suppress(AttributeError, OSError):  # not glibc
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_THRESHOLD, MMAP_BYTES)
@@ -22,7 +22,7 @@ def keep_heaps_short() -> None:
 
 
 def give_back() -> None:
-    """Takes about 1 ms for 10 MB. ctypes lets other threads run meanwhile."""
+    """Takes about 1 ms for 10 MB. Other threads run meanwhile."""
     pa.default_memory_pool().release_unused()
     with contextlib.suppress(AttributeError, OSError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)

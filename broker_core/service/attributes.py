@@ -1,5 +1,5 @@
-"""Attributes of stored messages that the engine needs: priority, times, group and key. They are read before the broker's lock is
-taken."""
+"""Attributes of stored messages that the engine needs: priority, times, group and key. They are read without the broker's
+lock."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _priority(batch: pa.RecordBatch) -> npt.NDArray[Any] | None:
 def _expiry(batch: pa.RecordBatch, bound: int, now: int) -> npt.NDArray[Any] | None:
     """Return when each message expires: after its ttl, and at most `bound` milliseconds from now.
 
-    The absolute expiry time is ignored. Otherwise messages that are replayed from the archive would expire immediately.
+    The absolute expiry time is ignored, or messages replayed from the archive would expire immediately.
     """
     at = np.zeros(batch.num_rows, np.int64)
     if "ttl" in batch.schema.names:
@@ -90,7 +90,7 @@ def _expiry(batch: pa.RecordBatch, bound: int, now: int) -> npt.NDArray[Any] | N
 
 
 def _due(batch: pa.RecordBatch, now: int) -> npt.NDArray[Any] | None:
-    """Return when each message may first be delivered; None if all may be delivered now."""
+    """Return when each message may first be delivered; None if all may be now."""
     at = np.zeros(batch.num_rows, np.int64)
     if "deliveryTime" in batch.schema.names:
         at = np.clip(_numbers(batch.column("deliveryTime"), 0) // 1000, 0, _LATEST)
@@ -107,7 +107,7 @@ def _closes(batch: pa.RecordBatch) -> npt.NDArray[Any] | None:
     if column is None:
         return None
     values = _numbers(column, 0)
-    # In AMQP it is an unsigned number of 32 bits.
+    # An unsigned 32-bit number in AMQP.
     return _unless_alike(((values == _GROUP_ENDS) | (values == _GROUP_ENDS & 0xFFFFFFFF)).astype(np.uint8))
 
 
@@ -119,8 +119,8 @@ def _key_column(batch: pa.RecordBatch, key: str) -> pa.Array | None:
 
 
 def column_of(batch: pa.RecordBatch, name: str) -> pa.Array | None:
-    """Return a public column of a stored batch in any form; None if no message has it. It is null for a message that cannot be
-    decoded."""
+    """Return a public column of a stored batch in any form; None if no message has it. Messages that cannot be decoded have
+    null."""
     if "message" not in batch.schema.names:
         return batch.column(name) if name in batch.schema.names else None
     columns, odd = vectors(batch, [name])

@@ -1,4 +1,4 @@
-"""Bitmaps of matches, by selector and block, within a budget; and the view of a search."""
+"""Bitmaps of matches, by selector and block, within a budget."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Key = tuple[str, int, int]
 
 
 class MatchBitmap(NamedTuple):
-    """The matches among the first `rows` rows of a block. Without bits no row matches."""
+    """The matches among the first `rows` rows of a block. No bits: no match."""
 
     rows: int
     bits: bytes
@@ -44,14 +44,14 @@ _NOTHING = MatchBitmap(0, b"")
 
 
 class View:
-    """The known matches of one selector in one queue: `engine.search.Matching`. It keeps the bitmaps that one request reads."""
+    """The known matches of one selector in one queue, with the bitmaps that one request reads: `engine.search.Matching`."""
 
     def __init__(self, cache: Cache, text: str, queue: Queue) -> None:
         self._cache, self._text, self._queue = cache, text, queue
         self._seen: dict[int, MatchBitmap] = {}
 
     def known(self, queue: Queue, block: int) -> npt.NDArray[np.bool_]:
-        if queue is not self._queue:  # it was deleted and declared again since
+        if queue is not self._queue:  # deleted and declared again since
             return _NONE
         return self.bitmap(block).array()
 
@@ -59,7 +59,7 @@ class View:
         return self.saw(block, self._cache.get(self._text, self._queue, block))
 
     def saw(self, block: int, bitmap: MatchBitmap) -> MatchBitmap:
-        """Keep the longer of two bitmaps of a block, one of which extends the other; return it."""
+        """Keep and return the longer of two bitmaps of a block. One extends the other."""
         seen = self._seen.get(block, _NOTHING)
         if bitmap.rows > seen.rows:
             seen = self._seen[block] = bitmap
@@ -67,8 +67,8 @@ class View:
 
 
 class Cache:
-    """The bitmaps of all selectors; the least recently used ones beyond the budget are dropped. Used under the broker's lock
-    alone."""
+    """The bitmaps of all selectors; the least recently used ones beyond the budget are dropped. Used only under the broker's
+    lock."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

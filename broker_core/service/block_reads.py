@@ -50,10 +50,10 @@ class BlockReads:
         fail_on_data_loss: bool = True,
         missing: MissingRows | None = None,
     ) -> Iterator[BlockSlice]:
-        """Yield a slice of each block with these messages, or of the messages that `select` picks, when its content is durable.
+        """Yield a slice of each block with these messages, or the messages that `select` picks, when it is durable.
 
         `missing` collects the messages that the journal no longer has. Without `missing` they raise DataLoss, or with
-        `fail_on_data_loss=False` are left out. Raises Fenced if the rows that `select` needs are gone.
+        `fail_on_data_loss=False` are left out. Raises Fenced if rows that `select` needs are gone.
         """
         picks = ((number, lambda block, part=part: part) for number, part in rows.items())
         for number, part, lost in self._slices(queue_name, picks, select, outcomes=outcomes):
@@ -99,9 +99,9 @@ class BlockReads:
         outcomes: bool = True,
         archived: Callable[[PackedBlock], object] = lambda entry: True,
     ) -> Iterator[tuple[int, BlockSlice | None, Rows | None]]:
-        """Yield for each block its number, a slice of the picked rows, and which of them the journal no longer has.
+        """Yield for each block its number, a slice of the picked rows, and the rows that the journal no longer has.
 
-        A block that is gone has no slice and no rows, and a block that `archived` excludes has no slice.
+        A block that is gone has no slice and no rows. A block that `archived` excludes has no slice.
         """
 
         def copied(queue: Queue, block: Block, pick: Callable[[Block], Rows]) -> tuple[BlockSlice, Rows]:
@@ -131,26 +131,26 @@ class BlockReads:
             yield number, part, lost
 
     def _started_ms(self) -> int:
-        """Return the start of the broker by the present wall clock, milliseconds since 1970."""
+        """Return the broker's start by the present wall clock, milliseconds since 1970."""
         now = self._clock()
         return now.wall // 1000 - self.state.uptime(now.up)
 
     def facts(self, queue_name: str, number: int, rows: Ints) -> dict[int, StayFacts]:
-        """Return facts about rows of a block, ascending and at least one, by sequence number."""
+        """Return facts by sequence number. `rows`: of a block, ascending, at least one."""
         with self._lock:
             facts, end = facts_of(self.state, need_queue(self.state, queue_name), number, rows), self.journal.end
         self.journal.wait(end)
         return facts
 
     def table(self, queue_name: str) -> Table | None:
-        """Describe the queue's table in the archive, with the finished recordings and their lineages; None without a table."""
+        """Describe the queue's archive table, with the finished recordings and their lineages."""
         need_queue(self.state, queue_name)
         table = self.table_with_former(queue_name)
         return None if table is None or table.version == NO_TABLE else table
 
     def table_with_former(self, queue_name: str) -> Table | None:
-        """As `table`, for a search that includes former queues of this name: their tables are the same. Its version is NO_TABLE
-        if only former queues can have written it. Without a queue, it has the id of a later one."""
+        """As `table`, but includes former queues of this name, whose tables are the same. The version is NO_TABLE if only former
+        queues can have written the table. Without a queue, the id is that of a later one."""
         with self._lock:
             queue, end = self.state.queues.get(queue_name), self.journal.end
             queue_id, number, version = self.state.next_queue_id, 0, NO_TABLE
@@ -163,7 +163,7 @@ class BlockReads:
         return Table(table_url(self.archive, queue_name), self.broker_id, queue_id, lineages, version)
 
     def _numbers(self, queue_name: str, first: int, last: int | None) -> tuple[list[int], int, int]:
-        """Return the blocks with sequence numbers `first` to `last`, the last existing number, and the log's end."""
+        """Return the blocks with these sequence numbers, the last existing number, and the log's end."""
         with self._lock:
             queue = need_queue(self.state, queue_name)
             stop = queue.next_sequence - 1 if last is None else min(last, queue.next_sequence - 1)
@@ -178,8 +178,8 @@ class BlockReads:
         first: int,
         last: int | None,
     ) -> list[tuple[int, int, int]]:
-        """Return for each block its first and last sequence number, and how many messages `select` picks. For a block that has
-        left memory, `archived` estimates the number."""
+        """Return for each block its first and last sequence number, and how many messages `select` picks. `archived` estimates
+        the number for a packed block."""
         numbers, stop, end = self._numbers(queue_name, first, last)
         counts = []
         for number in numbers:

@@ -29,8 +29,8 @@ class BlockedProducers:
         self._waiting: dict[str, list[WaitingProducer]] = {}
 
     def wait(self, queue: str, waiting: WaitingProducer) -> None:
-        """Call the callback once, when the queue has enough capacity or is gone; immediately if that is so now. The calling
-        thread has the broker's lock, so the callback must not block or call the service."""
+        """Call the callback once, as soon as the queue has enough capacity or is gone. The calling thread has the broker's lock,
+        so the callback must not block or call the service."""
         with self._lock:
             self._waiting.setdefault(queue, []).append(waiting)
             self._try(queue)
@@ -43,7 +43,7 @@ class BlockedProducers:
                 self._waiting[queue] = still
 
     def look(self) -> None:
-        """Call the producers whose queue has capacity now. Called under the lock, at the end of each turn."""
+        """Call the producers whose queue has capacity now. Called under the lock, after each turn."""
         for queue in list(self._waiting) if self._waiting else ():
             self._try(queue)
 

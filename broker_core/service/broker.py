@@ -1,7 +1,7 @@
-"""A running broker: one engine state, one journal, one lock, and the clock.
+"""A running broker.
 
-Commands are decided and applied under the lock. A reply leaves when the journal is durable up to the end of the log at the time
-of the decision, so a power failure undoes no reply.
+Commands are decided and applied under the lock. A reply leaves when the journal is durable up to the end of the log at its
+decision, so a power failure undoes no reply.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ HOUSEKEEPING_S = 1.0
 SELDOM_TURNS = 10  # of housekeeping between two returns of free memory
 PACKED_PER_TURN = 64  # blocks; packing must not delay other callers for long
 NOTICE_S = 2.0  # after which a producer that waits for capacity of a full queue receives a notice
-RESERVE_TIMEOUT_S = 60.0  # a disk that frees no space in the journal's buffer for longer counts as full
+RESERVE_TIMEOUT_S = 60.0  # a disk that does not empty the journal's buffer for longer counts as full
 FREE_SPACE_FOR_US = 100_000  # microseconds for which `has_space` uses the last measurement of the disk
 
 
 class BrokerService(BlockReads):
-    """Recovers the broker of one data directory at construction, and serves commands until `close`. With `archive`, it records
-    settled messages."""
+    """Recovers the broker of one data directory at construction, and serves commands until `close`. `archive`: record settled
+    messages."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class BrokerService(BlockReads):
         self.arrivals = ArrivalListeners(self._lock)
         self._recent = Recent()
         self.damage = Damage()
-        self.archive: str | None = None  # folder or URL of the archive
+        self.archive: str | None = None  # folder or URL
         self.listeners: list[str] = []  # addresses, once the planes listen
         self._closing = threading.Event()
         disk = disk or LocalDisk(settings.data)
@@ -180,7 +180,7 @@ class BrokerService(BlockReads):
         self._stops.callback(thread.join)
 
     def submit(self, *commands: Unpack[tuple[Unpack[tuple[c.Command[Any], ...]], c.Command[R]]]) -> R:
-        """Execute commands in one turn. Returns the reply of the last command when all of them are durable."""
+        """Execute commands in one turn. Returns the last reply when all commands are durable."""
         reply, end = self.submit_nowait(*commands)
         self.journal.wait(end)
         return reply
@@ -198,19 +198,19 @@ class BrokerService(BlockReads):
             except errors.PenstockError as error:
                 refusal, end = error, turn.end
         if refusal is not None:
-            # The state that led to the refusal must be durable before the caller receives it.
+            # The state that led to the refusal must be durable first.
             self.journal.wait(end)
             raise refusal
         return reply, end
 
     def submit_here(self, command: c.Command[R]) -> R:
-        """Execute a command at the start. Waits for the disk, but not for the copy: no client has seen anything yet."""
+        """Execute a command at the start. Waits for the disk, not for the copy: no client has seen anything yet."""
         reply, end = self.submit_nowait(command)
         self.journal.sync(end)
         return reply
 
     def submit_logged(self, command: c.Command[R]) -> tuple[R, int]:
-        """Execute a command that is never refused. Returns its durable reply, and the position of its record."""
+        """Execute a command that is never refused. Returns its durable reply, and its record's position."""
         with self.turn() as turn:
             reply, end = turn.execute(command)
         self.journal.wait(end)
@@ -223,8 +223,8 @@ class BrokerService(BlockReads):
         startup.declare(self.state, self.submit_here, settings)
 
     def create_on_use(self, name: str, origin: Origin) -> None:
-        """Create the queue or exchange if a policy creates it at its first use. The caller's next command is later in the log,
-        so its reply waits for this one too."""
+        """Create the queue or exchange if a policy creates it at its first use. The reply to the caller's next command waits for
+        this one too."""
         state = self.state
         if name in state.queues or name in state.exchanges.by_name:
             return
@@ -257,12 +257,12 @@ class BrokerService(BlockReads):
         self.journal.reserve(nbytes, RESERVE_TIMEOUT_S)
 
     def has_space(self, nbytes: int) -> bool:
-        """Return True if payloads of `nbytes` may be enqueued now. False while the journal's buffer is too full: ask again when
-        the journal's listener is called. Raises ResourceLimit while the disk is nearly full."""
+        """Return whether payloads of `nbytes` may be enqueued now. If not, the journal's buffer is too full: ask again when its
+        listener is called. Raises ResourceLimit while the disk is nearly full."""
         free, durable, until = self._free
         up = self._clock().up
         if up >= until:
-            durable = self.journal.durable  # first: bytes written during the measurement then count twice, not never
+            durable = self.journal.durable  # first: bytes written meanwhile then count twice, not never
             free = self.journal.free_bytes()
             self._free = (free, durable, up + FREE_SPACE_FOR_US)
         self._check_space(free - max(0, self.journal.end - durable) - nbytes)
@@ -282,10 +282,10 @@ class BrokerService(BlockReads):
         timeout_s: float = RESERVE_TIMEOUT_S,
         on_wait: Callable[[str, float], None] = lambda queue, timeout_s: None,
     ) -> tuple[R, int]:
-        """Execute a command that stores its messages together. While the queue blocks its producers, the command waits for
-        capacity. Raises QueueFull after `timeout_s`; immediately if waiting does not help.
+        """Execute a command that stores its messages together. It waits for capacity while the queue blocks its producers. Raises
+        QueueFull after `timeout_s`; immediately if waiting does not help.
 
-        `on_wait` is called once with the queue and the time limit, after a wait of `NOTICE_S`.
+        `on_wait` is called once with the queue and the time limit, after `NOTICE_S`.
         """
         deadline = time.monotonic() + timeout_s
         notice: float | None = time.monotonic() + NOTICE_S

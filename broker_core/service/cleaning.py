@@ -4,17 +4,16 @@ The journal has at most `SLACK` times the needed bytes, and `SPARE_SEGMENTS` seg
 segments with the smallest needed share, anywhere in the log:
 
 1. It copies their needed payloads to the end of the log (`relocation`). Events store the new positions.
-2. It writes a snapshot: no event before the snapshot is needed any longer.
+2. It writes a snapshot, so no earlier event is needed.
 3. It drops the segments.
 
-A crash at any step leaves duplicate payloads or unneeded segments, and the next turn continues. Every holder of a log position is
-safe:
+A crash leaves duplicate payloads or unneeded segments, and the next turn continues. Every holder of a log position is safe:
 
-- rows of blocks and parts of stages get their new positions by events, and a drop is decided under the lock, against all of them;
-- blocks that left memory get new columns; without an archive, their segments stay while retention keeps one of their messages;
+- rows of blocks and parts of stages get new positions by events, and a drop is decided under the lock, against all of them;
+- packed blocks get new columns; without an archive, their segments stay while retention keeps one of their messages;
 - reads (slices, and chunks that a selector evaluates) have a hold of the journal: dropped segments stay on the disk;
 - batches of leases, links, and transactions name rows, not positions;
-- recently stored payloads (`reading.recent`) are found by positions, which are never used again.
+- recently stored payloads (`reading.recent`) are found by positions, which are never reused.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ from .relocation import Relocation
 log = logging.getLogger("penstock")
 
 TURN_S = 10.0  # between two turns
-SOON_S = 1.0  # after a turn that has freed bytes, or after a burst
-BURST_BYTES = 64 << 20  # new bytes in the log that count as a burst, at least a segment
+SOON_S = 1.0  # after a turn that freed bytes, or a burst
+BURST_BYTES = 64 << 20  # new bytes in the log, at least a segment
 REST = 20  # times the duration of a turn that freed nothing
 SLACK = 4
 SPARE_SEGMENTS = 3  # one being written, one before the snapshot, one being copied to
@@ -64,7 +63,7 @@ class Cleaner:
         self._turn = threading.Lock()
         self.writing = threading.Lock()  # of snapshots and of drops: the journal takes one at a time
         self._relocation = Relocation(broker, self._rest)
-        self.snapshot_bytes = 0  # size of the last snapshot
+        self.snapshot_bytes = 0  # of the last one
         self._looked_at: tuple[int, Keeping] | None = None
 
     def keeping(self, segments: Sequence[SegmentInfo] | None = None) -> Keeping:
@@ -130,13 +129,13 @@ class Cleaner:
         }
 
     def _why_kept(self, segment: SegmentInfo, pinned: bool) -> str | None:
-        """Return why nothing may be copied out of a segment; None if its payloads may be copied."""
+        """Return why nothing may be copied out of a segment; None if its payloads may be."""
         if segment.base in self._relocation.damaged:
             return "a record in it is damaged"
         return "settled messages that are still kept, or a stage" if pinned else None
 
     def bound(self, needed_bytes: int) -> int:
-        """Return the largest allowed size of a journal."""
+        """Return the allowed size of a journal."""
         return SLACK * needed_bytes + SPARE_SEGMENTS * self._broker.settings().segment_bytes
 
     def _nothing_to_do(self, segments: Sequence[SegmentInfo], keeping: Keeping) -> bool:
@@ -144,7 +143,7 @@ class Cleaner:
         if self._looked_at == (self._broker.journal.end, keeping):
             return True
         total = sum(segment.bytes for segment in segments)
-        # The bytes of live messages are not an estimate: messages in one queue or several may share a payload.
+        # The bytes of live messages are not an estimate: messages may share a payload.
         return total <= self.bound(0) and (not segments or segments[0].base >= keeping.stayed)  # of retention
 
     def clean(self) -> int:
@@ -190,7 +189,7 @@ class Cleaner:
         return freed
 
     def _victims(self, usage: JournalUsage, keeping: Keeping) -> list[int]:
-        """Choose the segments to copy out of: the smallest needed shares first, until the journal is within its bound."""
+        """Choose the segments to copy out of, smallest needed shares first, until the journal is within its bound."""
         shares, sizes, unused = usage.shares(), usage.sizes, usage.unused()
         order = [int(index) for index in np.argsort(shares, kind="stable") if int(index) < len(shares) - 1]
         total, limit = sizes.sum() - sizes[unused].sum(), self.bound(usage.total)
@@ -232,8 +231,8 @@ class Cleaner:
         return freed
 
     def _rest(self, work: Callable[[], int]) -> bool:
-        """Do a piece of work, then rest as long as the bandwidth requires. Returns False without doing it if the broker closes,
-        or the disk is full."""
+        """Do a piece of work, then rest as the bandwidth requires. Returns False without doing it if the broker closes, or the
+        disk is full."""
         if self._closing.is_set() or self._room() <= 0:
             return False
         began = self._clock()

@@ -1,5 +1,5 @@
-"""The broker's clock. Its uptime leaves out the time in which a stopped process, a suspended virtual machine or a host without
-a free processor stood still."""
+"""The broker's clock. Its uptime leaves out the time in which a stopped process, a suspended virtual machine or an overloaded
+host stood still."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..engine.commands import Now
 
 log = logging.getLogger("penstock")
 
-# Microseconds between two reads of the clock. A busy host or a slow disk delays the ticker by a second or two.
+# Microseconds between two reads. A busy host or a slow disk delays the ticker by a second or two.
 STANDSTILL = 5_000_000
 
 
@@ -23,8 +23,8 @@ def system_clock() -> Now:
 class RunningClock:
     """`Now` without standstills. The ticker reads it at least once a second, so that a gap is noticed.
 
-    A gap longer than `STANDSTILL` is left out of the uptime, and `resumed` is the time when it ended. From then on every client
-    has its full time again: its requests may still have to be read.
+    The uptime leaves out a gap longer than `STANDSTILL`, and `resumed` is its end. From then on every client has its full time
+    again: its requests may still have to be read.
     """
 
     def __init__(self, clock: Callable[[], Now] = system_clock) -> None:
@@ -49,12 +49,12 @@ class RunningClock:
 
 
 class AdvancedClock:
-    """The running clock, and time that a test has added. Time-outs of connections use `running`, so that no client is lost."""
+    """The running clock, and time that a test has added. Time-outs of connections use `running`, so no client is lost."""
 
     def __init__(self) -> None:
         self.running = RunningClock()
         self.added_us = 0
-        #: Applies due changes. The broker that uses this clock sets it.
+        #: Applies due changes. The broker sets it.
         self.tick: Callable[[], object] = lambda: None
 
     def __call__(self) -> Now:
@@ -62,6 +62,6 @@ class AdvancedClock:
         return Now(now.wall + added, now.up + added, now.resumed)
 
     def advance(self, microseconds: int) -> None:
-        """Add time. Returns when the delays, locks and leases that are then due have been applied."""
+        """Returns when the delays, locks and leases that are then due have been applied."""
         self.added_us += microseconds
         self.tick()

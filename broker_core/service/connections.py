@@ -22,11 +22,11 @@ class ConnectionSource(Protocol):
         since 1970), `sessions`, `slow`, `links` of each."""
 
     def consumers(self, queue: str, holders: Collection[int]) -> list[dict[str, Any]]:
-        """Return these consumers of a queue, by their numbers in the engine: their links as in `connections`, without groups,
-        and `connection` (its id), `user`, `peer`, `container`, `holder`, `obstacle`, and `behind` (holders with precedence)."""
+        """Return these consumers of a queue, by their numbers in the engine: their links as in `connections`, without groups, and
+        `connection` (its id), `user`, `peer`, `container`, `holder`, `obstacle`, and `behind` (holders with precedence)."""
 
     def slow_consumers(self) -> Counter[str]:
-        """Count slow consumers by queue: see `SLOW_S`."""
+        """By queue: see `SLOW_S`."""
 
     def close_connection(self, identifier: str, reason: str) -> bool:
         """Send the peer the reason. False if there is no such id."""
@@ -39,10 +39,10 @@ class Connections:
         self._sources: tuple[ConnectionSource, ...] = ()
         self._clock = clock
         self.few_files: str | None = None  # how the limit of open files restricts the connections
-        self._starved: dict[str, float] = {}  # by protocol, when a connection could not be accepted last
+        self._starved: dict[str, float] = {}  # by protocol, when a connection last could not be accepted
 
     def cannot_accept(self, protocol: str, reason: str) -> None:
-        """Note that no file descriptor was left for a connection. For any thread. The log has one line for each shortage."""
+        """Note that no file descriptor was left. For any thread. Each shortage is logged once."""
         now = self._clock()
         if now - self._starved.get(protocol, -STARVED_S) >= STARVED_S:
             log.error("%s: no connection can be accepted: %s. New connections wait, the existing ones continue", protocol, reason)
@@ -70,5 +70,5 @@ class Connections:
         return sum((source.slow_consumers() for source in self._sources), Counter[str]())
 
     def close(self, identifier: str, reason: str) -> bool:
-        """Send the peer the reason. Returns False if no plane has this id."""
+        """As `ConnectionSource.close_connection`."""
         return any(source.close_connection(identifier, reason) for source in self._sources)

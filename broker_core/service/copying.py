@@ -18,7 +18,7 @@ from ..stores.urls import open_store
 
 
 def begin(settings: Settings, journal: Journal, disk: Disk, store: ObjectStore | None) -> Copier | None:
-    """Claim the copy of the settings, in `store` if there is one. Raises CopyFenced if another broker has it."""
+    """Claim the copy of the settings, in `store` if given. Raises CopyFenced if another broker has it."""
     if store is None and settings.copy_url is None:
         return None
     store = store or open_store(str(settings.copy_url), settings.data)

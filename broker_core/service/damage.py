@@ -1,4 +1,4 @@
-"""Messages with a damaged payload: found by reads, reported in the log and in `queue stat`. They stay in their queue until an
+"""Messages with a damaged payload, which reads find and the log and `queue stat` report. They stay in their queue until an
 operator restores the file or discards them."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ..errors import DamagedMessages
 log = logging.getLogger("penstock")
 
 NAMED = 100  # ranges of one queue: with more damage an operator restores the file
-QUEUES = 1_000  # with damage; beyond that all ranges are forgotten, and found again by reads
+QUEUES = 1_000  # with damage; beyond that all ranges are forgotten, and found again
 
 
 class Damaged(NamedTuple):

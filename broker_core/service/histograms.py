@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Any
 
-# Upper bounds of the buckets (`le` in Prometheus). A sync takes 0.1 ms on a fast disk, 10 ms on a spinning disk, and more than a
-# second on a failing one. The last bucket has no bound.
+# Upper bounds of the buckets (`le` in Prometheus); the last bucket has none. A sync takes 0.1 ms on a fast disk, 10 ms on a
+# spinning one, and over a second on a failing one.
 BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
 class Histogram:
-    """Durations by bucket, since the broker started. One thread at a time observes; any thread may read."""
+    """Durations by bucket, since the broker started. One thread at a time observes; any may read."""
 
     __slots__ = ("_counts", "_seconds")
 

@@ -1,5 +1,5 @@
-"""Depth and rates of queues over the last hour, for plots: a sample every PERIOD_S seconds, in a ring. Four numbers of four bytes
-per queue and sample are 5.8 MB for 1,000 queues."""
+"""Depth and rates of queues over the last hour, for plots: a ring of samples. 1,000 queues use 5.8 MB: four numbers of four bytes
+per queue and sample."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .queue_counts import LIVE, CountTable
 
 PERIOD_S = 10
 SAMPLES = 360  # an hour
-MAX_HISTORY_QUEUES = 4_000  # the first queues have a history: 23 MB
+MAX_HISTORY_QUEUES = 4_000  # the first ones have a history: 23 MB
 COLUMNS = ("depth", "enqueued", "delivered", "acknowledged")  # except depth: since the sample before
 _LARGEST = np.iinfo(np.uint32).max
 
 
 class Plot(NamedTuple):
-    """Samples in order, PERIOD_S apart; the last one was taken at `time`."""
+    """The last sample was taken at `time`; they are PERIOD_S apart."""
 
     time: int  # microseconds since 1970; 0 before the first sample
     names: list[str]  # requested queues that have a history
@@ -76,7 +76,7 @@ class History:
             return Plot(self._time, known, self._in_order(self._ring[[self._places[name] for name in known]]))
 
     def of_all(self) -> Plot:
-        """Return the sum over all queues that have a history, under the name ''."""
+        """Return the sum over all queues that have a history, named ''."""
         with self._lock:
             return Plot(self._time, [""], self._in_order(self._all[None]))
 
@@ -86,7 +86,7 @@ class History:
         return np.roll(table, -(self._taken % SAMPLES), axis=2)
 
     def _arrange(self, names: list[str]) -> None:
-        """Give each queue a place. Known queues keep their history; a new queue begins with an empty hour."""
+        """Known queues keep their history; a new queue begins with an empty hour."""
         known = [at for at, name in enumerate(names) if name in self._places]
         former = [self._places[names[at]] for at in known]
         ring = np.zeros((len(names), len(COLUMNS), SAMPLES), np.uint32)

@@ -62,7 +62,7 @@ class NeededPayload:
     time: int | None = None  # microseconds since 1970: arrival of the message, or the last addition to the stage
 
     def described(self, state: BrokerState) -> dict[str, Any]:
-        """Add the name of the message's holder. Called under the lock."""
+        """Add the message's holder. Called under the lock."""
         queue = state.queues.get(self.queue or "")
         holder = None if queue is None or self.sequence is None else state.holder_name(queue, self.sequence)
         return {name: value for name, value in {**vars(self), "holder": holder}.items() if value is not None}
@@ -78,12 +78,12 @@ class PayloadRuns:
         self._columns: list[tuple[Ints, Ints, Ints, Ints]] = []
 
     def add(self, positions: Ints, firsts: Ints, counts: Ints, octets: Ints) -> None:
-        """Add runs: each has `counts` rows from row `firsts` of the record at log position `positions`."""
+        """Each run has `counts` rows from row `firsts` of the record at log position `positions`."""
         self._columns.append((positions, firsts, counts, octets))
 
     def distinct(self) -> tuple[Ints, Ints]:
-        """Return log positions and bytes without repetitions. A run that repeats a part of others counts in proportion to
-        its other rows."""
+        """Return log positions and bytes without repetitions. A run that repeats a part of others counts in proportion to its
+        other rows."""
         if not self._columns:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         positions, firsts, counts, octets = map(np.concatenate, zip(*self._columns, strict=True))
@@ -100,7 +100,7 @@ class PayloadRuns:
 
 
 def _are_apart(positions: Ints, firsts: Ints, counts: Ints) -> bool:
-    """Return True if the runs are in order and each row is in one run."""
+    """Return True if the runs are in order and no row repeats."""
     later, same = positions[1:] > positions[:-1], positions[1:] == positions[:-1]
     return bool((later | same & (firsts[1:] >= (firsts + counts)[:-1])).all())
 
@@ -130,8 +130,8 @@ class NeededMessages(NamedTuple):
 
 
 class JournalUsage:
-    """Needed bytes of segments. Arrays are parallel to `segments`, which are in order. `copies`: known copies that the cleaner
-    has written, by the base of their segment. `sum_up` ends the counting."""
+    """Needed bytes of segments. Arrays are parallel to `segments`, which are in order. `copies`: copies by the cleaner, by the
+    base of their segment. `sum_up` ends the counting."""
 
     def __init__(self, segments: Sequence[SegmentInfo], copies: Mapping[int, Copies]) -> None:
         self.segments = segments
@@ -150,12 +150,12 @@ class JournalUsage:
 
     @property
     def bytes(self) -> npt.NDArray[np.float64]:
-        """Needed bytes by segment: of the messages, and of the overhead of copies, so that copies are not copied again."""
+        """By segment: of the messages, and of the overhead of copies, so that copies are not copied again."""
         needed: npt.NDArray[np.float64] = self._counted + self._beside * np.minimum(1.0, self._counted / self._copied)
         return needed
 
     def segments_of(self, positions: Ints) -> npt.NDArray[np.int64]:
-        """Return the index of the segment of each log position; -1 outside of the segments."""
+        """Return the index of each position's segment; -1 outside."""
         indices_ = np.searchsorted(self._bases, positions, side="right") - 1
         inside = (indices_ >= 0) & (np.asarray(positions) < self._ends[indices_])
         indices: npt.NDArray[np.int64] = np.where(inside, indices_, -1)
@@ -167,7 +167,7 @@ class JournalUsage:
 
     @property
     def total(self) -> int:
-        """Needed bytes, at most the sizes of the segments. A pinned segment counts in whole."""
+        """At most the sizes of the segments. A pinned segment counts in whole."""
         sizes = self.sizes
         return int(np.where(self.pinned, sizes, np.minimum(sizes, self.bytes)).sum())
 
@@ -210,7 +210,7 @@ class JournalUsage:
                     self.oldest = NeededPayload(part.position, part.queue, stage=name, time=None if write is None else write.time)
 
     def pin_packed(self, entry: PackedBlock, keeping: Keeping) -> None:
-        """Pin the segments that may have needed payloads of a block that left memory, without reading the block."""
+        """Pin the segments that may have needed payloads of a packed block, without reading the block."""
         span = needed_span(entry, keeping)
         if span is not None:
             first = np.searchsorted(self._ends, span[0], side="right")
@@ -238,7 +238,6 @@ class JournalUsage:
 
 
 def _runs_of(part: StagedPart) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return the runs of a part of a stage, for `PayloadRuns.add`."""
     octets = np.broadcast_to(np.asarray(part.sizes, np.int64), part.count) + ROW_BYTES
     if part.payload_rows is None:
         return np.array([part.position]), np.array([0]), np.array([part.count]), octets.sum(keepdims=True)
@@ -246,7 +245,7 @@ def _runs_of(part: StagedPart) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def oldest_of(queue: Queue) -> NeededPayload | None:
-    """Return the unsettled message of the queue with the oldest payload. Called under the lock."""
+    """Return the unsettled message with the oldest payload. Called under the lock."""
     oldest: NeededPayload | None = None
     for block in queue.blocks.values():
         if block.live and (oldest is None or block.runs.low < oldest.position):
@@ -258,7 +257,7 @@ def oldest_of(queue: Queue) -> NeededPayload | None:
 
 
 class Unrecorded(NamedTuple):
-    """A block that left memory with messages that are not recorded yet."""
+    """A packed block with messages that are not recorded yet."""
 
     queue: Queue
     entry: PackedBlock
@@ -266,7 +265,7 @@ class Unrecorded(NamedTuple):
     hold: Hold  # keeps the columns readable
 
     def read(self, journal: Journal) -> tuple[Block, Rows] | None:
-        """Return the block and its rows that are not recorded; None if all are recorded. Raises DamagedJournal."""
+        """Return the block and its unrecorded rows; None without any. Raises DamagedJournal."""
         rows = self.entry.unrecorded.rows(self.entry.number)
         return None if rows is None else (open_block(journal, self.entry), rows)
 
@@ -320,7 +319,7 @@ def measure(
 
 
 def _held(state: BrokerState, queue_id: int, number: int, keeping: Keeping) -> NeededMessages | None:
-    """Copy the needed messages of a block; None without any. Called under the lock."""
+    """Copy the needed messages of a block, if any. Called under the lock."""
     queue = state.by_id.get(queue_id)
     block = None if queue is None else queue.blocks.get(number)
     if queue is None or block is None or not block.filled:

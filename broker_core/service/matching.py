@@ -1,7 +1,7 @@
-"""Matches of selectors, evaluated chunk by chunk, and cached as bitmaps by selector and block. A payload never changes, so its
-match never changes, and the known matches of a block are a prefix that only grows.
+"""Matches of selectors, evaluated chunk by chunk, and cached as bitmaps. Payloads never change, so the known matches of a block
+are a prefix that only grows.
 
-The engine reads them during a search (`View.known`) and stops at the first row that is not evaluated. The caller then evaluates a
+During a search the engine reads them (`View.known`) and stops at the first row that is not evaluated. The caller then evaluates a
 chunk without the lock (`look_further`) and repeats its command.
 """
 
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock")
 
 CHUNK_ROWS = 1 << 14  # evaluated in one step: a few milliseconds if the payloads are in memory
-LEASE_CHUNKS = 4  # in one step for a lease, whose request has a thread of its own
+LEASE_CHUNKS = 4  # in one step for a lease, whose request has its own thread
 JOINED_BYTES = 4 << 20  # of small neighbours that are copied into one batch; large messages are evaluated alone
 MAX_PRESENCES = 1024  # over all queues; below 1 KiB each. The least recently compared are dropped
 LOOK_S = 5.0  # the search of one request for a lease's first match; then the client repeats it
 
 
 class SelectorMatcher:
-    """The bitmaps of one broker, for any thread without the broker's lock."""
+    """For any thread without the broker's lock."""
 
     def __init__(self, state: BrokerState, journal: Journal, lock: threading.Lock, recent: Recent, damage: Damage) -> None:
         self._state, self._journal, self._lock, self._recent, self._damage = state, journal, lock, recent, damage
@@ -57,16 +57,16 @@ class SelectorMatcher:
         self._presences = Presences()
 
     def view(self, queue: str, text: str) -> View:
-        """Called under the broker's lock. `text`: of the selector, in canonical form."""
+        """Called under the broker's lock. `text`: the selector in canonical form."""
         return View(self._cache, text, need_queue(self._state, queue))
 
     def hints(self, queue: str, selector: Selector) -> list[str]:
-        """Return hints for names in the selector that may be meant as fields, unless a compared message has such a property."""
+        """Return hints for names that may be meant as fields, unless a compared message has such a property."""
         known = self._presences.hints(self._state.queues.get(queue), selector)
         return hints_of(selector) if known is None else known
 
     def compared_hints(self, queue: str, selector: Selector) -> list[str]:
-        """Return hints for names that may be meant as fields, because no compared message has such a property."""
+        """As `hints`, but empty before a message was compared."""
         return self._presences.hints(self._state.queues.get(queue), selector) or []
 
     def look_further(
@@ -119,9 +119,9 @@ class SelectorMatcher:
         until: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> View:
-        """Return a view with at least `messages` known matches, or all matches of the queue; after `LOOK_S` possibly fewer.
+        """Return a view with at least `messages` known matches, or all of the queue; after `LOOK_S` possibly fewer.
 
-        A queue with priority levels is evaluated in whole, because the highest message may be the last.
+        With priority levels the whole queue is evaluated: the highest message may be the last.
         """
         with self._lock:
             queue = need_queue(self._state, queue_name)
@@ -152,7 +152,7 @@ class Presences:
         self._entries: OrderedDict[tuple[int, str], Presence] = OrderedDict()
 
     def add(self, queue: Queue, selector: Selector, presence: Presence) -> None:
-        """Merge the result of one evaluation. The first messages without such a property are reported in the log, once."""
+        """Merge the result of one evaluation. The first messages without such a property are logged once."""
         if not presence.compared:
             return
         key = queue.id, selector.text
@@ -167,7 +167,7 @@ class Presences:
             log.info("queue %r, selector %r: %s", queue.name, selector.text, "; ".join(presence.hints()))
 
     def hints(self, queue: Queue | None, selector: Selector) -> list[str] | None:
-        """Return hints for lookalikes that no compared message has; None before a message was compared."""
+        """Return hints for lookalikes that no compared message has; None before the first comparison."""
         if not selector.lookalikes:  # an equal selector with another spelling may have some
             return []
         with self._lock:
@@ -176,8 +176,6 @@ class Presences:
 
 
 class _RowChunk(NamedTuple):
-    """Rows to evaluate, their locations, and their records that are still in memory."""
-
     start: int
     stop: int
     rows: npt.NDArray[np.int64]  # the live rows among them, and settled rows that may become live again
@@ -216,8 +214,8 @@ def evaluated(
     damaged: OnDamage,
     presence: Presence | None = None,
 ) -> npt.NDArray[np.bool_]:
-    """Return True for each row of `locations` that matches. Rows of damaged records do not match. `presence` collects the
-    lookalikes that the messages have."""
+    """Return which rows of `locations` match. Rows of damaged records do not. `presence` collects the lookalikes that the
+    messages have."""
     is_match = np.zeros(int(locations.rows.sum()), np.bool_)
     waiting: list[tuple[slice, pa.RecordBatch]] = []
 

@@ -1,4 +1,4 @@
-"""Messages that a read needs and the journal no longer has. The recorded ones are in the archive's table."""
+"""Messages that a read needs and the journal no longer has. The archive has the recorded ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class MissingRows:
         return bool(self._blocks or self._rows)
 
     def add(self, number: int, rows: Rows | None) -> None:
-        """Add ascending rows of a block, or the whole block."""
+        """`rows`: ascending; None for the whole block."""
         if rows is None:
             self._blocks.add(number)
         else:
@@ -46,5 +46,5 @@ class MissingRows:
         return mask
 
     def sequences(self) -> npt.NDArray[np.int64]:
-        """Return the ascending sequence numbers. Whole blocks must not have been added."""
+        """Ascending. Whole blocks must not have been added."""
         return np.sort(np.concatenate([np.zeros(0, np.int64), *self._rows]))

@@ -1,5 +1,5 @@
-"""Counts of all queues, as columns: for scrapes, plots and lists, which are frequent and must be cheap. Only queues that have
-changed are read again, a few at a time under the broker's lock."""
+"""Counts of all queues, as columns: for scrapes, plots and lists, which are frequent and must be cheap. Only changed queues are
+read again, a few at a time under the broker's lock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from ..engine.model.admission import fill
 from ..engine.model.queue import Queue
 from ..engine.model.state import BrokerState
 
-#: Columns of the messages that were refused and dropped.
 LOSSES = {
     "refusedFull": FULL,
     "refusedDiskFull": DISK_FULL,
@@ -29,7 +28,6 @@ LOSSES = {
     "droppedRing": RING,
     "droppedDuplicate": DUPLICATE,
 }
-#: Columns of the messages that have not ended.
 LIVE = ("available", "acquired", "delayed", "deferred")
 #: `oldest`: arrival of the oldest live message, in microseconds since 1970; 0 without one. `deadLetters`: live messages of a
 #: dead-letter queue, and dead letters that stay in their own queue. `collects`: 1 if it is the dead-letter queue of another one.
@@ -60,7 +58,7 @@ class CountTable(NamedTuple):
 
 
 class _Oldest(NamedTuple):
-    """The oldest live message of a queue when it was last read. No message before it is live until a redrive."""
+    """The oldest live message when a queue was last read. No earlier message becomes live before a redrive."""
 
     queue: int  # id
     redriven: int
@@ -76,7 +74,7 @@ class QueueCounts:
         self._state, self._lock = state, lock
         self._reading = threading.Lock()
         self._oldest: dict[str, _Oldest] = {}
-        # The last reading of each queue, in order, without the columns that depend on other queues and leases.
+        # The last reading of each queue, in order, without `_OF_OTHERS`.
         self._queues: list[Queue] = []
         self._names: list[str] = []
         self._changes: list[int] = []
@@ -100,14 +98,14 @@ class QueueCounts:
             return CountTable(list(self._names), table)
 
     def of_queue(self, name: str) -> dict[str, int]:
-        """Return the counts of one queue by COLUMNS, except `_OF_OTHERS`; all 0 if there is no such queue."""
+        """Return the counts by COLUMNS, except `_OF_OTHERS`; all 0 without such a queue."""
         with self._lock:
             queue = self._state.queues.get(name)
             row = dict(zip(COLUMNS, [0] * len(COLUMNS) if queue is None else self._row(queue), strict=True))
         return {column: count for column, count in row.items() if column not in _OF_OTHERS}
 
     def reasons(self, name: str) -> dict[str, int]:
-        """Count the dead letters in a queue by reason, also the ones that stay in it. Reads every message of the queue."""
+        """Count the dead letters in a queue by reason, also dead letters that stay in it. Reads every message."""
         totals = np.zeros(len(Reason), np.int64)
         for codes, _, _ in self._dead_letters(name):
             totals += np.bincount(codes, minlength=len(Reason))
@@ -121,7 +119,7 @@ class QueueCounts:
         return Counter({(Reason(code).name.lower(), text): count for (code, text), count in groups.items()})
 
     def _dead_letters(self, name: str) -> Iterator[tuple[Ints, Ints, dict[int, str]]]:
-        """Yield by block the reasons of its dead letters, their rows, and the error texts of its rows."""
+        """Yield by block the reasons of its dead letters, their rows, and the error texts by row."""
         with self._lock:
             queue = self._state.queues.get(name)
             numbers = [] if queue is None else list(queue.blocks)
@@ -187,7 +185,7 @@ class QueueCounts:
         ]
 
     def _oldest_of(self, queue: Queue) -> int:
-        """Return the arrival of the first live message of a queue that has one, in microseconds since 1970."""
+        """Return the arrival of the first live message, in microseconds since 1970. There is one."""
         known = self._oldest.get(queue.name)
         if known is not None and known[:2] != (queue.id, queue.totals.redriven):
             known = None

@@ -1,4 +1,4 @@
-"""The broker, as the recorder of the archive sees it: settled messages and their places in the journal."""
+"""The broker, as the recorder of the archive sees it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Recordings:
         return reply
 
     def content(self, backlog: Backlog, current: Recording) -> RecordingContent | None:
-        """Return the content of a recording, without rows that have become live again. None if its queue is gone."""
+        """Return the content of a recording, without rows that became live again. None if its queue is gone."""
         columns, packed, parts, hold = {}, {}, list[tuple[int, Rows]](), self._journal.hold()
         for number in current.rows.blocks:
             with self._lock:
@@ -75,7 +75,7 @@ class Recordings:
         )
 
     def sync(self) -> None:
-        """Wait until all decisions are on the disk, regardless of the setting `fsync`."""
+        """Wait until all decisions are on the disk, even without `fsync`."""
         self._journal.sync(self._journal.end)
 
     def disown(self, content: RecordingContent) -> None:
@@ -83,8 +83,8 @@ class Recordings:
         self._journal.disown(str(content.queue_id), content.number)
 
     def segments(self, content: RecordingContent) -> list[tuple[str, int, int]]:
-        """Return file name, begin and end of the journal's segments, and of segments dropped since the content was read: it has
-        positions in them."""
+        """Return file name, begin and end of the journal's segments. They include segments dropped since the content was read,
+        which has positions in them."""
         return [(Path(segment.path).name, segment.base, segment.end) for segment in self._journal.segments(content.hold)]
 
     def tables(self) -> list[str]:
@@ -92,5 +92,5 @@ class Recordings:
             return [queue.name for queue in self._state.by_id.values() if queue.recordings.version >= 0]
 
     def now(self) -> int:
-        """Return the time of settlements, microseconds since 1970."""
+        """In microseconds since 1970, for settlements."""
         return max(self._clock().wall, self._state.time)

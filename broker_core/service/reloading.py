@@ -1,4 +1,4 @@
-"""Settings that can change while the broker runs: SIGHUP reloads them. The broker reloads users after a change of their file."""
+"""Settings that can change while the broker runs: SIGHUP reloads them. The users' file is reloaded after each change."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ log = logging.getLogger("penstock")
 
 
 def changed_settings(now: Settings, read: Settings) -> tuple[Settings, list[str], list[str]]:
-    """Return the settings with the `LIVE` values of `read`, the keys of these changes, and the keys whose new values need a
+    """Return the settings with the `LIVE` values of `read`, the keys of these changes, and the keys whose changes need a
     restart."""
     different = [item.name for item in fields(Settings) if getattr(now, item.name) != getattr(read, item.name)]
     changed = [name for name in different if name in LIVE]

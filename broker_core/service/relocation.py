@@ -1,7 +1,7 @@
 """Copies of needed payloads, from segments that will be dropped to the end of the log.
 
 A payload is copied once, even if several queues hold it. One event stores its new position for all messages in memory. Packed
-blocks get new columns when all pieces are copied.
+blocks get new columns after all pieces.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Part(NamedTuple):
 
 
 class _Payloads:
-    """The distinct payloads of messages, in the order of the messages, so that neighbours stay neighbours."""
+    """The distinct payloads of messages, in the messages' order, so that neighbours stay neighbours."""
 
     def __init__(self, parts: Sequence[_Part]) -> None:
         self.parts = parts
@@ -74,7 +74,7 @@ class _Payloads:
         self._edges = np.concatenate([[0], np.cumsum([len(part.rows) for part in parts])])
 
     def messages(self, wanted: npt.NDArray[np.bool_]) -> Iterator[tuple[_Part, Ints, Ints]]:
-        """Yield for each part the indices of its messages with `wanted` payloads, and the numbers of the payloads."""
+        """Yield for each part the indices of its messages with `wanted` payloads, and the payloads' numbers."""
         for part, start, stop in zip(self.parts, self._edges[:-1], self._edges[1:], strict=True):
             payloads = self.of[start:stop]
             rows = np.flatnonzero(wanted[payloads])
@@ -85,8 +85,8 @@ class _Payloads:
 class Relocation:
     """For one thread at a time, which holds no lock.
 
-    `rest` does a piece of work, which returns the bytes written, and waits as long as the bandwidth requires. It returns False if
-    the copy must stop.
+    `rest` does a piece of work, which returns the bytes written, and waits as the bandwidth requires. It returns False if the
+    copy must stop.
     """
 
     def __init__(self, broker: CleanerParts, rest: Callable[[Callable[[], int]], bool]) -> None:
@@ -96,12 +96,11 @@ class Relocation:
         self.written: dict[int, Copies] = {}  # base of a segment → copies in it
 
     def forget(self, bases: set[int]) -> None:
-        """Forget all other segments."""
         self.written = {base: copies for base, copies in self.written.items() if base in bases}
         self.damaged = {base: error for base, error in self.damaged.items() if base in bases}
 
     def copy(self, victims: Sequence[SegmentInfo], needed_bytes: Sequence[float], keeping: Keeping) -> None:
-        """Copy the needed payloads of segments to the end of the log. `needed_bytes`: by segment."""
+        """`needed_bytes`: by segment."""
         for some in _together(victims, needed_bytes):
             going = Intervals((segment.base, segment.end) for segment in some)
             if not (self._copy_messages(going, keeping) and self._copy_stages(going)):
@@ -178,7 +177,7 @@ class Relocation:
             yield _Part(packed_block.queue.id, packed_block.queue.name, entry.number, rows, sizes, *where, packed_block)
 
     def _copy_piece(self, payloads: _Payloads, start: int, stop: int, copied: tuple[Ints, Ints]) -> int:
-        """Copy the payloads from number `start` up to `stop`, and store their new positions in `copied`. Return the bytes."""
+        """Copy the payloads from number `start` up to `stop`, and store their positions in `copied`. Return the bytes."""
         forms: dict[tuple[int, pa.Schema], list[tuple[Ints, pa.RecordBatch]]] = {}  # one record each; numbers of payloads
         masks: dict[int, int] = {}
 
@@ -213,7 +212,7 @@ class Relocation:
         return written
 
     def _relocate(self, payloads: _Payloads, numbers: Ints, stored: Any) -> int | None:
-        """Store copies of these payloads, in this order. Return the log position of their record."""
+        """Store copies of these payloads, in this order. Return their record's position."""
         taken = np.full(len(payloads.first), -1)
         taken[numbers] = np.arange(len(numbers))
         by_queue: dict[int, list[tuple[Any, ...]]] = {}  # block, rows, positions, payload rows, rows of copies
@@ -233,7 +232,7 @@ class Relocation:
         return None if moved is None else position
 
     def _repack(self, packed: Unrecorded, rows: Ints, positions: Ints, taken: Ints) -> int:
-        """Write columns of a packed block with the new positions of its payloads. Return the bytes."""
+        """Write a packed block's columns with the new positions. Return the bytes."""
         contents = packed.read(self._broker.journal)
         if contents is None:
             return 0
@@ -286,7 +285,7 @@ class Relocation:
                 log.error("the segment %s is not cleaned, since a record in it is damaged: %s", segment.path, error)
 
     def _note(self, written: int, counted: int) -> None:
-        """Add to the copies of the last segment, so that their overhead does not cause another copy."""
+        """Add to the copies of the last segment, so that their overhead causes no other copy."""
         last = self._broker.journal.segments()[-1].base
         before = self.written.get(last, Copies(0, 0))
         self.written[last] = Copies(before.bytes + written, before.counted + counted)

@@ -1,5 +1,5 @@
-"""Routing keys, headers and selectors of a batch of messages, as far as the bindings of an exchange need them. They are read
-before the broker's lock is taken. If the bindings change in between, the batch is read again."""
+"""Routing keys, headers and selectors of a batch of messages, as far as an exchange's bindings need them. They are read without
+the broker's lock, and again if the bindings have changed since."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ TRIES = 3  # then a batch is read under the lock
 
 @dataclass(frozen=True)
 class ExchangeMessages:
-    """Messages for an exchange. `keys`: one routing key for all, or one for each, usually their `subjects`."""
+    """`keys`: one routing key for all messages, or one for each, usually their `subjects`."""
 
     exchange: str
     payload: Stored
@@ -76,7 +76,7 @@ def _plan(turn: Turn, sending: ExchangeMessages) -> Plan:
 
 
 def prepared(sending: ExchangeMessages, reads: Plan, now: int) -> Route:
-    """Read everything that `reads` requires. `now`: milliseconds since 1970."""
+    """Read the messages as `reads` requires. `now`: milliseconds since 1970."""
     messages = sending.payload.payload
     batch = as_batch(messages) if reads.inside else None
     return Route(
@@ -96,7 +96,7 @@ def prepared(sending: ExchangeMessages, reads: Plan, now: int) -> Route:
 
 
 def prepare(service: BrokerService, sending: ExchangeMessages) -> Prepared:
-    """Called without the lock, which it takes for a moment."""
+    """Takes the lock for a moment."""
     try:
         with service.turn(hurry=False) as turn:
             reads = _plan(turn, sending)
@@ -122,7 +122,7 @@ def _with_lock(turn: Turn, sending: ExchangeMessages) -> Route:
 
 
 def _examined(inside: list[Numbered], batch: pa.RecordBatch) -> dict[int, Ints]:
-    """Return by the number of a binding the messages that it selects."""
+    """Return by the number of a binding the rows that it selects."""
     selected_rows: dict[int, Ints] = {}
     texts = {binding.selector for _, binding in inside if binding.selector is not None}
     selected = {text: np.flatnonzero(selectors.matches(selectors.parse(text), batch)) for text in texts}

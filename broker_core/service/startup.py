@@ -1,5 +1,5 @@
-"""The start of a broker: the state that the journal leads to, then the declarations of the settings. If one of them contradicts
-an existing queue or exchange, nothing is declared. Queues and exchanges that the settings no longer declare stay."""
+"""The start of a broker: the state from the journal, then the declarations of the settings. If one of them contradicts an
+existing queue or exchange, nothing is declared. Queues and exchanges that are no longer declared stay."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def declare(state: BrokerState, submit: Callable[[c.Command[Any]], object], settings: Settings) -> None:
-    """Raises InvalidRequest, which names the invalid field."""
+    """Raises InvalidRequest, which names the field."""
     rehearsal = _rehearsal(state, policies_of(settings))
     commands = [(where, _in_field(where, partial(_rehearsed, rehearsal, make))) for where, make in _commands(settings)]
     for where, command in commands:
@@ -39,7 +39,7 @@ def declare(state: BrokerState, submit: Callable[[c.Command[Any]], object], sett
 
 
 def policies_of(settings: Settings) -> Policies:
-    """Raises InvalidRequest, which names the invalid policy."""
+    """Raises InvalidRequest, which names the policy."""
     policies = [Policy(policy.pattern, policy.create, policy.type, policy.options) for policy in settings.policies]
     for number, policy in enumerate(policies):
         _in_field(f"policies[{number}]", policy.check)
@@ -47,7 +47,7 @@ def policies_of(settings: Settings) -> Policies:
 
 
 def _in_field(field: str, action: Callable[[], R]) -> R:
-    """Turn a refusal of `action` into an InvalidRequest with the name of the settings' field."""
+    """Turn a refusal into an InvalidRequest that names the settings' field."""
     try:
         return action()
     except errors.StorageError:

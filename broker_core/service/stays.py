@@ -1,4 +1,4 @@
-"""Facts about single messages that no column of a read has: the present holder, and the batches that had the message."""
+"""Facts about single messages that no column has: the present holder, and the batches that had the message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..engine.model.state import BrokerState
 
 
 class HoldingBatch(NamedTuple):
-    """A batch of a lease that had the message. Only the latest 100 batches of a lease are known."""
+    """A batch of a lease that had the message. Only the latest 100 of a lease are known."""
 
     lease: str
     number: int
@@ -31,18 +31,18 @@ class StayFacts:
     """Facts about one message."""
 
     holder: str | None = None  # name of the link or lease that has acquired the message
-    due: int | None = None  # milliseconds since 1970 until which a delayed message waits
+    due: int | None = None  # until when a delayed message waits, milliseconds since 1970
     batches: list[HoldingBatch] = field(default_factory=list)
 
 
 def facts_of(state: BrokerState, queue: Queue, number: int, rows: Ints) -> dict[int, StayFacts]:
-    """Return the facts about rows of a block, by sequence number. Called under the broker's lock."""
+    """Return the facts by sequence number. `rows`: of a block. Called under the lock."""
     base = number << BLOCK_BITS
     facts = {base + row: StayFacts() for row in rows.tolist()}
     leases = [lease for lease in state.leases.values() if lease.queue == queue.name]
     _add_batches(facts, leases, number, rows)
     block = queue.blocks.get(number)
-    if block is None:  # it has left memory: all its messages are settled
+    if block is None:  # packed: all its messages are settled
         return facts
     due = block.times(block.due, rows)
     codes = np.broadcast_to(block.holder.get(rows), len(rows))

@@ -23,14 +23,14 @@ class Ticker:
         self._state, self._clock, self._tick = state, clock, tick
         self._changed = threading.Condition()
         self._closing = False
-        self._seen = self._earliest()  # the earliest entries when the thread last looked
+        self._seen = self._earliest()  # the earliest entries at the thread's last look
         self._thread = threading.Thread(target=self._run, name="penstock-ticker", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def look(self) -> None:
-        """Wake the thread if the timetables have an earlier entry. Called after every turn."""
+        """Wake the thread if an earlier entry is due. Called after every turn."""
         due, lock = self._earliest()
         if due < self._seen[0] or lock < self._seen[1]:
             with self._changed:
@@ -59,7 +59,7 @@ class Ticker:
                 self._ring()
 
     def _wait_s(self, since: int) -> float:
-        """Return the seconds until the next tick, when the last one was at `since`."""
+        """Return the seconds until the next tick; the last one was at `since`."""
         now = self._clock()
         self._seen = due, lock = self._earliest()
         passed = (now.up - since) / 1e6

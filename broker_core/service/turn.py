@@ -1,5 +1,5 @@
-"""Commands of one caller, run under the broker's lock. The AMQP plane takes the lock once for all commands of a commit loop, and
-waits for the disk afterwards, through the journal's listener."""
+"""Commands of one caller, run under the broker's lock. The AMQP plane takes the lock once per commit loop, and waits for the disk
+afterwards, through the journal's listener."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Answer(NamedTuple):
 
 class ArrivalListeners:
     """A listener is called with the name of a queue in which messages became AVAILABLE, or that was deleted. The calling thread
-    has the broker's lock, so a listener must not block or call the service. Its exceptions are logged, and it stays registered.
+    has the broker's lock, so a listener must not block or call the service. Its exceptions are logged.
     """
 
     def __init__(self, lock: threading.Lock) -> None:
@@ -94,11 +94,11 @@ class TurnParts(NamedTuple):
 class Turn:
     """`with service.turn() as turn`: the with-block holds the broker's lock.
 
-    The with-block must not wait for the disk. It must not call other methods of the service: most take the same lock. The records
-    of a turn are one group of the log: after a crash the group is complete or missing.
+    It must not wait for the disk, nor call other methods of the service: most take the same lock. The records of a turn are one
+    group of the log: after a crash the group is complete or missing.
 
     With `hurry=False` the turn forces no sync: an outcome that the receiver has settled needs none. A caller that needs a sync
-    and does not call `journal.wait` calls `journal.hurry` once after the turn.
+    without `journal.wait` calls `journal.hurry` once after the turn.
 
     A caller reveals nothing of a command before the journal is durable up to the position that `execute` returned.
     """
@@ -110,7 +110,7 @@ class Turn:
         self._seen = 0
         self._appended = False
         self.end = 0
-        self.logged = 0  # log position of the last record
+        self.logged = 0  # of the last record
 
     def __enter__(self) -> Turn:
         self._lock.acquire()
@@ -143,13 +143,13 @@ class Turn:
             raise errors.StorageError(str(self._journal.failure)) from self._journal.failure
 
     def execute(self, command: c.Command[R]) -> tuple[R, int]:
-        """Return the command's reply and the log position that the reply waits for; 0 if it need not wait.
+        """Return the reply and the log position that it waits for; 0 if it need not wait.
 
         A PenstockError concerns this command alone: nothing has changed, and the turn can continue. A refusal waits for
         `turn.end`. After a StorageError, no reply of the turn may leave.
 
-        Any other exception after an event was logged, or has begun to change the state, fails the journal. The state in memory
-        may then differ from the log, so the broker stops.
+        Any other exception after an event was logged, or has begun to change the state, fails the journal. Memory may then differ
+        from the log, so the broker stops.
         """
         self._check()
         try:
@@ -200,7 +200,7 @@ class Turn:
             slices.append(slice_of(block, part, names_of(queue), self._recent, outcomes=False, hold=self._journal.hold()))
         return slices
 
-    # Commands of callers that handle a refusal as a value; only StorageError is raised
+    # These handle a refusal as a value, and raise only StorageError
 
     def carry_out(self, command: c.Command[Any]) -> Answer:
         return self.answer(lambda: self.execute(command))
@@ -228,13 +228,13 @@ class Turn:
         return self.answer(execute)
 
     def answer(self, execute: Callable[[], tuple[Any, int]]) -> Answer:
-        """Return the reply or the refusal of `execute`. Raises StorageError."""
+        """Return the reply or the refusal. Raises StorageError."""
         try:
             reply, end = execute()
         except errors.StorageError:
             raise
         except errors.PenstockError as error:
-            return Answer(None, error, self._journal.end)  # the reason for the refusal may not be durable yet
+            return Answer(None, error, self._journal.end)  # the reason may not be durable yet
         return Answer(reply, None, end)
 
     @property

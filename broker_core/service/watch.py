@@ -1,5 +1,4 @@
-"""The thread that raises alarms. It is separate from the housekeeping thread, which waits for the disk and, with copy = sync,
-for the store."""
+"""The thread that raises alarms. Housekeeping is another thread: it waits for the disk and, with copy = sync, for the store."""
 
 from __future__ import annotations
 
@@ -35,15 +34,15 @@ COPY_BEHIND_S = 15.0
 PINNED_AFTER_S = 300.0  # the cleaner needs some time
 SLOW_LOOK_S = 10.0  # between two checks of all consumers
 SLOW_LEASE_S = 900.0  # for which a lease holds one batch: a Spark batch takes seconds to minutes
-SLOW_OVER_S = 120.0  # without a slow consumer, before the alarm ends, so that a very slow one does not flicker
+SLOW_OVER_S = 120.0  # without a slow consumer, before the alarm ends, so that it does not flicker
 CERTIFICATE_S = 14 * 86400.0
 FULL_AT, FULL_OVER = 1000, 900  # thousandths of a limit: the alarm of a full queue begins and ends there
 REFUSED_S = 60.0  # without a message that a limit refused, before the alarm ends
 LEASES_NAMED = 3  # of one queue, in the text
 QUEUES_MAX = 100  # with an alarm of one name: a problem of a thousand queues is one problem
 MIB = 1 << 20
-# A file occupies a part of the space below the free-space mark, so that other programs cannot use it. 16 MiB are about a hundred
-# thousand settlements, and more than the tail that a start usually copies.
+# A file occupies a part of the space below the free-space mark, so that other programs cannot use it. 16 MiB are about 100,000
+# settlements, and more than the tail that a start usually copies.
 RESERVE_BYTES = 16 * MIB
 RESERVE_PART = 4  # at most one part in this many of the mark
 DAY_S = 86400.0
@@ -172,7 +171,7 @@ class Watch:
     def _look_at_consumers(self) -> None:
         try:
             slow = self._watched.connections.slow()
-        except errors.ResourceLimit:  # a plane is busy or stops, so the consumers are unknown
+        except errors.ResourceLimit:  # a plane is busy or stops
             return
         now, texts = self._clock(), self._slow_leases()
         for queue, count in slow.items():

@@ -13,7 +13,7 @@
         print([decode_message(delivery.payload).data for delivery in deliveries])
         receiver.accept(deliveries)
 
-It moves lists of messages, fast enough to generate the load of a benchmark. The modules:
+It moves lists of messages, fast enough to generate the load of a benchmark.
 
 dial, address                       `connect`, `login`, URLs
 connection, transport               the loop between socket and protocol

@@ -1,4 +1,4 @@
-"""Address of a broker, parsed from an AMQP URL."""
+"""Address of a broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
 
 
 class Address(NamedTuple):
-    """`host` is written as a resolver takes it, without the brackets of an IPv6 address."""
+    """`host` is written as a resolver takes it: an IPv6 address without brackets."""
 
     host: str
     port: int
@@ -23,7 +23,7 @@ class Address(NamedTuple):
 
 
 def parse(url: str) -> Address:
-    """Parse `amqp://HOST[:PORT]` or `amqps://HOST[:PORT]`. Raises InvalidRequest, whose text never contains a password."""
+    """Parse `amqp[s]://HOST[:PORT]`. Raises InvalidRequest, whose text never contains a password."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port

@@ -13,10 +13,10 @@ _ACCEPTED = Accepted()
 
 
 class BlockReceiver(ReceivingLink):
-    """A link made by `Connection.block_receiver`, whose messages come in blocks: `receive_blocks`, `accept_ids`.
+    """A link made by `Connection.block_receiver`.
 
-    A block has `payloads` (the encoded messages), `first` (the delivery id of the first message; the others follow it) and
-    `settled` (True if the broker expects no outcome). It does not refer to the link, so a program may keep millions.
+    A block has `payloads` (the encoded messages), `first` (the delivery id of the first one; the others follow it) and `settled`
+    (True if the broker expects no outcome). It does not refer to the link, so a program may keep millions.
     """
 
     def __init__(self, connection: SteppedConnection, session: amqp.Session, address: str, terms: ReceivingTerms) -> None:
@@ -24,10 +24,10 @@ class BlockReceiver(ReceivingLink):
         self.link.in_blocks = True  # no transfer has been read yet: the credit is still on its way
 
     def receive_blocks(self, timeout_s: float | None = None) -> list[DeliveryBlock]:
-        """Return the blocks that have come, in order. Empty if no message came.
+        """Return the blocks that have come, in order, if any.
 
         Args:
-            timeout_s: Seconds to wait for the first of them at most. None waits without a limit.
+            timeout_s: Seconds to wait at most for the first one. None waits without a limit.
 
         Raises:
             PenstockError: The broker has ended the link, or the connection has failed.
@@ -36,13 +36,13 @@ class BlockReceiver(ReceivingLink):
         return blocks
 
     def accept_ids(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Accept messages by their delivery ids, one frame for each range. Does not wait.
+        """Accept messages, one frame for each range. Does not wait.
 
         Args:
-            ranges: First and last id of each range, both included. Ids have 32 bits and wrap.
+            ranges: First and last delivery id, both included. Ids have 32 bits and wrap.
 
         Raises:
-            PenstockError: The broker has ended the link, or the connection has failed.
+            PenstockError: As of `receive_blocks`.
         """
         self.check()
         if ranges:

@@ -1,6 +1,6 @@
 """Claims-based security (AMQP CBS 1.0, as in Azure Service Bus): a token for each address, put at the node `$cbs`.
 
-A token is replaced before it ends, during other work, because the broker ends links whose token has ended.
+A token is replaced in time, during other work, because the broker ends links whose token has ended.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .links import ClientLink, LinkConnection
 
 NODE = "$cbs"
 TOKEN_TYPE = "servicebus.windows.net:sastoken"
-#: Part of a token's life after which the next one is put, in time for a broker that answers late.
+#: Part of a token's life after which the next one is put, early enough for a slow broker.
 RENEW_AFTER = 0.75
-#: Seconds after which a token is put again if the broker has not answered.
+#: Seconds until a token is put again without an answer.
 AGAIN_S = 10.0
-#: Limit of addresses with a token in one connection.
+#: Limit of addresses in one connection.
 MAX_ADDRESSES = 256
-#: Credit for answers. At most one request is open for each address.
+#: Credit for answers: at most one request is open for each address.
 ANSWERS = 2 * MAX_ADDRESSES
 
 
@@ -68,7 +68,7 @@ class _Answers(ClientLink):
 
 
 class _Token(NamedTuple):
-    """A token that was put: when to put the next one, and when this one ends, on the monotonic clock."""
+    """A token that was put. `due` of the next one, and `ends`, are on the monotonic clock."""
 
     address: str
     due: float
@@ -99,7 +99,7 @@ class Claims:
         self._connection.wait_until(lambda: self._admitted(address), f"it does not answer a token for {address!r}")
 
     def renew(self, now: float) -> float | None:
-        """Put the tokens that are due. Return the seconds until the next one is, or None."""
+        """Put due tokens. Return the seconds until the next one is due, or None."""
         if self._opening or self._links is None:
             return None
         self._check()
@@ -110,8 +110,8 @@ class Claims:
         return min((due - now for due in self._due.values()), default=None)
 
     def _open_links(self) -> tuple[_Requests, _Answers]:
-        """Return the links, with credit. The broker may have ended them while they were idle."""
-        self._opening = True  # the steps that wait for the links renew no tokens
+        """Return the links, with credit. The broker may have ended idle ones."""
+        self._opening = True  # steps that wait for the links renew no tokens
         try:
             if self._links is None or any(link.failure is not None for link in self._links):
                 requests = _Requests(self._connection, self._session)

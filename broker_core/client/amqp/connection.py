@@ -1,6 +1,6 @@
 """One connection to a broker.
 
-All work happens inside the caller's calls; there is no thread. A program that pauses for longer than the broker's idle time-out
+There is no thread: all work happens inside the caller's calls. A program that pauses for longer than the broker's idle time-out
 calls `idle` from time to time.
 """
 
@@ -24,9 +24,9 @@ from .receiving import DEFAULT_CREDIT, ReceivingTerms
 from .sender import Sender
 from .transport import ClientSocket
 
-#: Default time limit of a call that waits for the broker, seconds.
+#: Default seconds that a call waits for the broker.
 TIMEOUT_S = 60.0
-#: Messages that RabbitMQ 3 may send beyond a link's credit. It did in 6 of 55 receptions of 2,000.
+#: Messages that RabbitMQ 3 may send beyond a link's credit, as in 6 of 55 receptions of 2,000.
 RABBITMQ_OVERRUN = 5000
 
 _LINK_EVENTS = (
@@ -46,7 +46,7 @@ class Connection:
         timeout_s: Seconds that each wait takes at most.
         links: The client's links, by the protocol's.
         claims: Tokens for each address. None if the login is enough.
-        failure: Error that ended this connection; None while it works.
+        failure: Error that ended it; None while it works.
         closing: Whether this side has begun to close it.
     """
 
@@ -61,7 +61,7 @@ class Connection:
         self._transport = transport
         self._machine = machine
         self._session: amqp.Session | None = None
-        self._ended: set[amqp.Session] = set()  # by this side; the broker's answer is still to come
+        self._ended: set[amqp.Session] = set()  # by this side, before the broker's answer
         self._token = token
         self._link_count = 0
 
@@ -78,7 +78,7 @@ class Connection:
 
     @property
     def is_rabbitmq_3(self) -> bool:
-        """True for RabbitMQ 3: it stops at a drain, confirms filters that it does not apply, and exceeds the credit."""
+        """True if this is RabbitMQ 3, which stops at a drain, confirms filters that it does not apply, and exceeds the credit."""
         properties = self.remote_properties
         return properties.get("product") == "RabbitMQ" and str(properties.get("version")).startswith("3.")
 
@@ -117,13 +117,13 @@ class Connection:
             browse: Whether to read the messages without taking them.
             presettled: Whether to receive without settlement: at most once.
             selector: Only messages that match, in the syntax of JMS.
-            properties: Link properties, for options that a broker has beyond AMQP.
+            properties: Link properties, for a broker's options beyond AMQP.
 
         Returns:
             A link; it ends with the connection.
 
         Raises:
-            PenstockError: The broker refuses, for example with NotFound.
+            PenstockError: As of `sender`.
         """
         terms = ReceivingTerms(credit, limit, browse, presettled, selector, properties)
         return Receiver(self, self._session_for(address), address, terms)
@@ -133,14 +133,14 @@ class Connection:
 
         Args:
             address: A queue.
-            credit: Largest number of messages on the way or waiting here.
-            selector: Only messages that match, in the syntax of JMS.
+            credit: As of `receiver`.
+            selector: As of `receiver`.
 
         Returns:
             A link; it ends with the connection.
 
         Raises:
-            PenstockError: The broker refuses, for example with NotFound.
+            PenstockError: As of `sender`.
         """
         return BlockReceiver(self, self._session_for(address), address, ReceivingTerms(credit, selector=selector))
 
@@ -155,7 +155,7 @@ class Connection:
 
     @property
     def pending(self) -> bool:
-        """True while TLS holds octets that the socket does not show."""
+        """True if TLS holds octets that the socket does not show."""
         return self._transport.pending
 
     def idle(self, timeout_s: float = 0.0) -> None:
@@ -173,7 +173,7 @@ class Connection:
             self.step(left)
 
     def next_heartbeat_s(self) -> float | None:
-        """Return the seconds until `idle` must be called; None if the broker asks for no heartbeats."""
+        """Return the seconds until `idle` must be called; None without heartbeats."""
         now = time.monotonic()
         due = self._machine.next_tick(now)
         return None if due is None else max(0.0, due - now)
@@ -192,7 +192,7 @@ class Connection:
             raise errors.ResourceLimit(f"{self.name} takes no more sessions on one connection: {error}") from error
 
     def end(self, session: amqp.Session) -> None:
-        """End a session without waiting for the broker, which may not have answered the begin yet."""
+        """End a session without waiting for the broker, which may not have answered the begin."""
         self._ended.add(session)
         if session.state is not SessionState.BEGIN_SENT:
             with suppress(amqp.ProtocolError):  # the connection is ending
@@ -203,7 +203,7 @@ class Connection:
         return f"{self._token}-{self._link_count}"
 
     def check(self) -> None:
-        """Raise the error that ended this connection, if there is one.
+        """Raise the error that ended this connection, if any.
 
         Raises:
             PenstockError: That error.
@@ -217,7 +217,7 @@ class Connection:
         return self.failure
 
     def step(self, timeout_s: float) -> bool:
-        """Write the frames that are ready, then read for at most `timeout_s`. Return True if octets came."""
+        """Write ready frames, then read for at most `timeout_s`. Return True if octets came."""
         now = time.monotonic()
         timeout_s = self._renew_claims(now, timeout_s)
         due = self._machine.next_tick(now)
@@ -323,7 +323,7 @@ class Connection:
         elif isinstance(event, events.Attached):
             if link.local_attach is None:  # a client accepts no attach
                 link.refuse(amqp.Condition.NOT_ALLOWED, "this client is not a broker")
-            else:  # a late answer to an attach that was given up
+            else:  # a late answer to an abandoned attach
                 link.detach(closed=True)
 
     def _on_disposed(self, event: events.Disposed) -> None:

@@ -1,4 +1,4 @@
-"""Opening a connection from a URL and credentials, with the SASL mechanisms that are safe there."""
+"""Opening a connection from a URL and credentials, with safe SASL mechanisms."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from .address import parse
 from .claims import Claims
 from .connection import TIMEOUT_S, Connection
 
-#: Largest frame that we accept, octets.
+#: Largest frame that is accepted, octets.
 MAX_FRAME_OCTETS = 64 * 1024
-#: Largest SASL frame, octets: a server with many mechanisms needs more than the 512 of the specification (5.3.1).
+#: Largest SASL frame, octets: many mechanisms need more than the 512 of the specification (5.3.1).
 MAX_SASL_FRAME_OCTETS = 8 * 1024
-#: Limit of transfer frames on their way to us, independent of credit.
+#: Limit of transfer frames on their way here, independent of credit.
 WINDOW_FRAMES = 8192
-#: Default limit of a received message, octets. The whole message is in memory before the application receives it.
+#: Default limit of a received message, octets. The whole message is in memory.
 MAX_MESSAGE_OCTETS = 256 << 20
-#: Limit of half-received messages of the largest size on a connection, each on its own link.
+#: Limit of half-received messages of the largest size on a connection, one for each link.
 UNFINISHED_MESSAGES = 4
 #: Milliseconds. A broker that is silent for twice as long has failed.
 IDLE_TIME_OUT_MS = 25_000
 
 
 def new_token() -> str:
-    """Return a text that no other connection has."""
     return secrets.token_hex(6)
 
 
@@ -57,7 +56,7 @@ def connect(
         cert_file: PEM file of a client certificate to log in with.
         key_file: PEM file of its key. None: it is in `cert_file`.
         timeout_s: Seconds that each wait for the broker takes at most.
-        max_message_octets: Largest message that is received. A larger one ends the link.
+        max_message_octets: Largest received message. A larger one ends the link.
 
     Returns:
         An open connection; close it, or use `with`.
@@ -82,16 +81,16 @@ def login(
     token: str | None = None,
     max_message_octets: int = MAX_MESSAGE_OCTETS,
 ) -> Connection:
-    """Open a connection with credentials that were read before.
+    """As `connect`, with credentials that were read before.
 
     Args:
-        url: Address of the broker.
+        url: As of `connect`.
         credentials: A user, a certificate, or a key that signs a token for the address of each link.
-        timeout_s: Seconds that each wait for the broker takes at most.
+        timeout_s: As of `connect`, in seconds.
         container_id: Name of this client at the broker. None: a new one.
-        token: Begin of the names of links. Other connections with this container id must have another one, because a broker ends
-            the older of two links with one name. None: a new one.
-        max_message_octets: Largest message that is received. A larger one ends the link.
+        token: Begin of link names. Other connections with this container id must have another one, because a broker ends the
+            older of two links with one name. None: a new one.
+        max_message_octets: As of `connect`.
 
     Returns:
         An open connection.
@@ -135,7 +134,7 @@ def _settings(host: str, container_id: str, max_message_octets: int) -> amqp.Con
         idle_time_out=IDLE_TIME_OUT_MS,
         max_message_size=max_message_octets,
         max_unfinished_size=UNFINISHED_MESSAGES * max_message_octets,
-        errant_link_ends_session=False,  # frames on their way when a link ended must not hide its reason
+        errant_link_ends_session=False,  # frames on their way at the end of a link must not hide its reason
     )
 
 

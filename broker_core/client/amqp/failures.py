@@ -32,7 +32,7 @@ def no_answer(name: str, limit_s: float, problem: str) -> NoAnswer:
 
 
 def from_peer(error: Error | None, event: str) -> errors.PenstockError:
-    """Return the error for the peer's condition; `event` begins its text ("the broker closed the connection")."""
+    """Return the error for the peer's condition. Its text begins with `event` ("the broker closed the connection")."""
     if error is None:
         return errors.PeerError(event)
     text = f"{event}: {error.description} ({error.condition})" if error.description else f"{event}: {error.condition}"
@@ -50,7 +50,7 @@ def from_violation(error: RemoteProtocolError, address: str, largest: int) -> er
 
 
 def from_outcome(state: object, messages: str) -> errors.PenstockError:
-    """Return the error for messages that were not accepted; `messages` begins its text ("a message to 'orders' was")."""
+    """Return the error for messages that were not accepted. Its text begins with `messages` ("a message to 'orders' was")."""
     if isinstance(state, Rejected):
         kind = from_peer(state.error, f"{messages} rejected")
         return kind if state.error is not None else errors.InvalidRequest(str(kind))

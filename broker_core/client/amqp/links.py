@@ -1,4 +1,4 @@
-"""Common part of the client's senders and receivers: attach, refusal, detach."""
+"""Common part of the client's senders and receivers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_HINT = 1000  # characters
 
 
 class LinkConnection(Protocol):
-    """The connection of a link: one that steps in the caller's thread, or one of `client.app`, which another thread reads."""
+    """The connection of a link. It steps in the caller's thread, or another thread reads it (`client.app`)."""
 
     links: dict[amqp.Link, ClientLink]
     name: str
@@ -40,11 +40,11 @@ class LinkConnection(Protocol):
 
 
 class ClientLink:
-    """A link of a client. Its calls raise the broker's reason once the broker has ended the link.
+    """A link of a client. Its calls raise the reason why the broker has ended it.
 
     Attributes:
         failure: Error that ended this link; None while it works.
-        overfull: Whether this client has ended it because of a message that is too large.
+        overfull: Whether this client has ended it because of a too large message.
     """
 
     link: amqp.Link
@@ -64,11 +64,11 @@ class ClientLink:
 
     @property
     def usable(self) -> bool:
-        """True while the link is attached and has not failed."""
+        """True if the link is attached and has not failed."""
         return self.link.state is LinkState.ATTACHED and self.failure is None
 
     def check(self) -> None:
-        """Raise the error that ended this link or its connection, if there is one.
+        """Raise the error that ended this link or its connection, if any.
 
         Raises:
             PenstockError: That error.
@@ -134,7 +134,7 @@ class ClientLink:
             self.overfull = isinstance(self.failure, errors.ResourceLimit)
 
     def on_outcome(self, deliveries: list[Any], state: object) -> None:
-        """Handle the state that the peer has given to deliveries of this link."""
+        """Handle the peer's state of deliveries of this link."""
 
     def __enter__(self) -> Any:
         return self

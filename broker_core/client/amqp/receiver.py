@@ -17,19 +17,18 @@ _ACCEPTED, _RELEASED = Accepted(), Released()
 class Receiver(ReceivingLink):
     """A link made by `Connection.receiver`. When it ends, deliveries without an outcome return to their queue.
 
-    A Penstock broker then counts an attempt only for the deliveries that `receive` has returned.
-
-    A delivery has `payload` (the encoded message, see `amqp.decode_message`), `id` and `tag`.
+    Penstock then counts an attempt only for deliveries that `receive` has returned. A delivery has `payload` (the encoded
+    message, see `amqp.decode_message`), `id` and `tag`.
     """
 
     _can_report = True
 
     def receive(self, most: int | None = None, timeout_s: float | None = None) -> list[Delivery]:
-        """Return the deliveries that have come, in order. Empty if none came, or if `limit` is reached.
+        """Return the deliveries that have come, in order, if any.
 
         Args:
             most: Largest number of deliveries; None for all that are here.
-            timeout_s: Seconds to wait for the first of them at most. None waits without a limit.
+            timeout_s: Seconds to wait at most for the first one. None waits without a limit.
 
         Raises:
             PenstockError: The broker has ended the link, or the connection has failed.
@@ -50,7 +49,7 @@ class Receiver(ReceivingLink):
             deliveries: Deliveries that `receive` returned; settled ones are left out.
 
         Raises:
-            PenstockError: The broker has ended the link, or the connection has failed.
+            PenstockError: As of `receive`.
         """
         self._settle(deliveries, _ACCEPTED)
 
@@ -66,7 +65,7 @@ class Receiver(ReceivingLink):
         self._settle(deliveries, _RELEASED)
 
     def release_rest(self) -> None:
-        """Take the credit back, and release the deliveries that have come and that `receive` has not returned.
+        """Take the credit back, and release deliveries that `receive` has not returned.
 
         Raises:
             PenstockError: As of `drain`.
@@ -100,7 +99,7 @@ class Receiver(ReceivingLink):
 
         Args:
             deliveries: As of `accept`.
-            failed: Whether this delivery counts as a failed one.
+            failed: Whether this delivery counts as failed.
             undeliverable: Whether to keep them from this link.
             annotations: Message annotations to merge into theirs.
 

@@ -15,7 +15,7 @@ from ...messages.annotations import REPORTS
 from ...selectors import is_blank
 from .links import ClientLink, LinkConnection
 
-#: Default credit: messages on the way or waiting here.
+#: Default number of messages on the way or waiting here.
 DEFAULT_CREDIT = 1000
 
 _SELECTOR = Symbol("apache.org:selector-filter:string")
@@ -23,7 +23,7 @@ _RECEIVED = Received(section_number=0, section_offset=0)
 
 
 class ReceivingTerms(NamedTuple):
-    """Terms of a link, as `Connection.receiver` describes them."""
+    """Terms of a link, as of `Connection.receiver`."""
 
     credit: int
     limit: int | None = None
@@ -50,7 +50,7 @@ class SteppedConnection(LinkConnection, Protocol):
 
 
 class ReceivingLink(ClientLink):
-    """A link on which messages come; subclasses decide their form. When it ends, they return to their queue.
+    """A link that receives; subclasses decide the form of messages. When it ends, they return to their queue.
 
     Attributes:
         received: Number of messages that have come.
@@ -80,7 +80,7 @@ class ReceivingLink(ClientLink):
         connection.flush()
 
     def _take(self, most: int | None, timeout_s: float | None) -> list[Any]:
-        """Wait for the first item for at most `timeout_s`, then return up to `most`."""
+        """Wait at most `timeout_s` for the first item, then return up to `most`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._renew()
         self.connection.step(0.0) if not self._waiting else self.connection.flush()
@@ -112,13 +112,13 @@ class ReceivingLink(ClientLink):
 
     @property
     def exhausted(self) -> bool:
-        """True when as many messages have come as `limit` allows."""
+        """True if as many messages have come as `limit` allows."""
         return self._limit is not None and self.received >= self._limit
 
     def drain(self, limit_s: float | None = None) -> None:
         """Take the credit back, after the messages that the broker has for it.
 
-        `receive` returns the messages that come meanwhile, and grants new credit.
+        `receive` returns messages that come meanwhile, and grants new credit.
 
         Args:
             limit_s: Seconds to wait at most. None: the connection's time limit.
@@ -136,15 +136,13 @@ class ReceivingLink(ClientLink):
                 self._draining = False
 
     def _renew(self) -> None:
-        """Grant new credit once half of it is used. After `credit` was lowered, unused credit beyond twice the new one is taken
-        back.
-        """
+        """Grant new credit once half of it is used. If `credit` was lowered, take back unused credit beyond twice its value."""
         if self._draining or self.link.state is not LinkState.ATTACHED:
             return
         capacity = self.credit - self._count()
         if self._limit is not None:
             capacity = min(capacity, self._limit - self.received)
-        if self.link.link_credit > 2 * max(capacity, 0):  # `credit` was lowered
+        if self.link.link_credit > 2 * max(capacity, 0):
             self.link.grant(max(capacity, 0))
         elif capacity > self.link.link_credit and self.link.link_credit <= self.credit // 2:
             self.link.grant(capacity)
@@ -154,7 +152,7 @@ class ReceivingLink(ClientLink):
 
 
 # Reports of the deliveries that the application has: the broker counts an attempt for them when the link is lost. One report
-# covers all deliveries before it. Only a broker that grants the link property gets reports: others use the state *received* for
+# covers all earlier deliveries. Only a broker that grants the link property gets reports: others use the state *received* for
 # resumed links.
 
 

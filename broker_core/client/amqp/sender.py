@@ -1,4 +1,4 @@
-"""Sending: encoded messages, as many at a time as credit and window allow, confirmed by outcomes that come later."""
+"""Sending encoded messages, as many at a time as credit and window allow. Their outcomes come later."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .links import ClientLink, LinkConnection
 
 log = logging.getLogger("penstock")
 
-#: Seconds after which a wait for credit is logged.
+#: Seconds until a wait for credit is logged.
 NOTICE_S = 2.0
 #: Messages and octets between two writes: enough to share the cost of a write, few enough to overlap with the broker's work.
 CHUNK_MESSAGES, CHUNK_OCTETS = 256, 512 * 1024
-#: Limit of deliveries without an outcome. Credit beyond it stays unused until the broker settles.
+#: Limit of deliveries without an outcome, even with more credit.
 MAX_UNSETTLED = 65_536
-#: Limit of stored refusals; further ones are only counted.
+#: Limit of stored refusals; further ones are counted.
 MAX_REFUSALS = 1000
 
 
@@ -28,7 +28,7 @@ class RefusedMessage(NamedTuple):
     """A message that was not accepted.
 
     Attributes:
-        sequence: Its number among this sender's messages, from 0.
+        sequence: Its number at this sender, from 0.
         state: Outcome: Rejected, Released or Modified.
     """
 
@@ -59,11 +59,11 @@ class Sender(ClientLink):
 
     @property
     def unsettled(self) -> int:
-        """Number of messages whose outcome has not come yet."""
+        """Number of messages without an outcome."""
         return len(self.link.unsettled)
 
     def send(self, payloads: Sequence[bytes]) -> None:
-        """Send encoded messages in order. Returns when the last one is written; `flush` waits for the confirmations.
+        """Send encoded messages in order. Returns when the last one is written; `flush` waits for confirmations.
 
         Args:
             payloads: Messages that `Message.encode` returned.
@@ -110,7 +110,7 @@ class Sender(ClientLink):
         return 1
 
     def flush(self) -> None:
-        """Wait until every message sent so far has its outcome.
+        """Wait until every message has its outcome.
 
         Raises:
             PenstockError: Some were not accepted since the last `flush`: the error of the first, with their number.

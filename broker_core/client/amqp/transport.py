@@ -1,7 +1,7 @@
 """A non-blocking TCP or TLS socket to a broker.
 
-A blocking `sendall` could wait for a broker that itself waits for us to read. So a write sends as much as the socket takes, and a
-call that waits waits for both directions.
+A blocking `sendall` could wait for a broker that itself waits for us to read. So a write sends as much as the socket takes, and
+waits are for both directions.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .address import Address
 
 #: Octets of one read. More gains nothing.
 READ_OCTETS = 256 * 1024
-#: Octets of plaintext in one call of OpenSSL, which encrypts all of them before it returns.
+#: Octets of plaintext in one call of OpenSSL, which encrypts all of them first.
 _TLS_WRITE_OCTETS = 256 * 1024
 
 
 class ClientSocket:
-    """A connected socket. Raises PeerError with the broker's address for failures of the network."""
+    """A connected socket. Raises PeerError with the broker's address if the network fails."""
 
     def __init__(self, sock: socket.socket, address: Address) -> None:
         self._socket = sock
@@ -34,7 +34,7 @@ class ClientSocket:
 
     @property
     def secure(self) -> bool:
-        """True when a password may be sent in clear text: over TLS, or to this machine."""
+        """True if a password may be sent in clear text: over TLS, or to this machine."""
         if isinstance(self._socket, ssl.SSLSocket):
             return True
         try:
@@ -51,11 +51,11 @@ class ClientSocket:
 
     @property
     def pending(self) -> bool:
-        """True while octets wait inside TLS, where a poll does not see them."""
+        """True if octets wait inside TLS, where a poll does not see them."""
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def write(self, data: bytes) -> None:
-        """Write as much as the socket takes now. Must not be called while `congested`."""
+        """Write as much as the socket takes now. Not while `congested`."""
         assert not self._unwritten
         self._unwritten = memoryview(data)
         self._write_pending()
@@ -80,7 +80,7 @@ class ClientSocket:
         return error
 
     def read(self, timeout_s: float) -> bytes | None:
-        """Return up to READ_OCTETS that have come; None if none came in time, b"" at the end. Also writes."""
+        """Return up to READ_OCTETS; None if none came in time, b"" at the end. Also writes."""
         if self.has_read:
             return self._read(timeout_s)
         try:

@@ -1,4 +1,4 @@
-"""Requests about queues to the broker in use: declare, delete, redrive. They go to its Flight endpoint, with the same login."""
+"""Requests about queues. They go to the Flight endpoint of the broker in use, with the same login."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RedriveResult(NamedTuple):
 
 
 class Administration:
-    """Requests of one connection, for any number of threads. The client of the last server is kept."""
+    """Requests of one connection, for any number of threads. It keeps the client of the last server."""
 
     def __init__(self, credentials: Credentials, timeout_s: float) -> None:
         self._credentials = credentials
@@ -47,7 +47,7 @@ class Administration:
     def _call(self, url: str, action: str, **fields: Any) -> dict[str, Any]:
         try:
             return self._client_of(url).call(action, **fields)
-        except Unreachable:  # the broker has started again with another endpoint, which the next call discovers
+        except Unreachable:  # the broker has restarted with another endpoint, which the next call discovers
             return self._client_of(url).call(action, **fields)
 
     def _client_of(self, url: str) -> Client:

@@ -6,8 +6,7 @@
         async for message in connection.queue("orders").receive(timeout=5):
             print(message.json())                       # accept(), reject(), release() and retry() do not wait
 
-A thread of the client for threads reads from the broker and wakes the loop. Calls that wait for the broker's answer run on a
-bounded pool.
+A thread of the client for threads reads from the broker and wakes the loop. Calls that wait for the broker run on a bounded pool.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from .session import Session
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # in typing from 3.11 on
 
-#: Limit of calls of one connection that wait for the broker.
+#: Limit of one connection's calls that wait for the broker.
 WAITING_CALLS = 32
 
 _T = TypeVar("_T")
@@ -90,9 +89,9 @@ class AsyncConnection(Public):
         """Send one message, and return when the broker has confirmed it.
 
         Args:
-            address: A queue, an exchange, or `exchange/routing-key`.
-            body: As of `Connection.send`.
-            **fields: As of `Connection.send`.
+            address: As of `Connection.send`, like the other arguments.
+            body: Octets, text, or a whole `Message`.
+            **fields: `json` instead of a body, and so on.
 
         Raises:
             PenstockError: As of `Connection.send`.
@@ -125,7 +124,7 @@ class AsyncConnection(Public):
             raise request.no_reply() from error
 
     async def reply(self, message: ReceivedMessage, body: Sendable | None = None, **fields: Unpack[Fields]) -> None:
-        """Reply to a message without blocking the event loop, as `message.reply`.
+        """Reply to a message without blocking the event loop.
 
         Args:
             message: The request.
@@ -158,7 +157,7 @@ class AsyncConnection(Public):
 
         Args:
             queue: Its name.
-            force: Whether to delete it with messages, consumers or leases. Without it, such a queue stays.
+            force: As of `Connection.delete`.
 
         Returns:
             Number of messages that were deleted with it.
@@ -190,7 +189,7 @@ class AsyncConnection(Public):
             selector: Only messages that match.
 
         Returns:
-            Number of messages that are back in their queues, and number of messages that stayed.
+            As of `Connection.redrive`.
 
         Raises:
             PenstockError: As of `Connection.redrive`.
@@ -212,12 +211,12 @@ class AsyncConnection(Public):
             call: Called without arguments.
 
         Returns:
-            The result of the call.
+            Its result.
         """
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     async def opened(self, call: Callable[[], _C]) -> _C:
-        """Run a call that opens a connection, session or pipeline. If this task is cancelled meanwhile, close the result."""
+        """Run a call that opens a connection, session or pipeline. Close the result if this task is cancelled meanwhile."""
         opening = self._pool.submit(call)
         try:
             return await asyncio.wrap_future(opening)
@@ -242,7 +241,7 @@ class AsyncQueue(Public):
 
     Attributes:
         connection: Connection that it belongs to.
-        address: Address that it was made with.
+        address: Its address.
     """
 
     _attributes = "address connection"
@@ -301,16 +300,16 @@ class AsyncQueue(Public):
         otherwise a moment later.
 
         Args:
-            timeout: Seconds, or a `timedelta`, without a message after which the loop ends. None: no limit.
+            timeout: As of `Queue.receive`, like the other arguments: seconds, or a `timedelta`.
             limit: Largest number of messages. None: no limit.
-            selector: Only messages that match, such as `"colour = 'red' AND size > 5"`.
+            selector: Only messages that match.
             prefetch: Largest number of messages that wait here.
 
         Yields:
             The messages.
 
         Raises:
-            PenstockError: The broker refuses, or the connection is lost permanently.
+            PenstockError: As of `Queue.receive`.
         """
         timeout_s = None if timeout is None else seconds("timeout", timeout)
         wait = self.connection.wait
@@ -369,10 +368,10 @@ def connect_async(
         urls: As of `penstock.connect`, like the other arguments.
         user: User name.
         password: The user's password.
-        ca_file: PEM file of the broker's authority. None: the system's authorities.
+        ca_file: PEM file of the broker's authority.
         cert_file: PEM file of a client certificate to log in with.
-        key_file: PEM file of its key. None: it is in `cert_file`.
-        client_id: Container id at the broker. None: the program's name and its host, such as `orders.py@host`.
+        key_file: PEM file of its key.
+        client_id: Container id at the broker.
         timeout_s: Seconds that each wait for the broker takes at most.
         reconnect: When to try which server after a loss. None: a loss is final.
         on_error: Receives the errors that no call can raise.

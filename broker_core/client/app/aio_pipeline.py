@@ -65,7 +65,7 @@ class AsyncPipeline(Public):
             **fields: As of `Connection.send`.
 
         Returns:
-            Confirmation of this message, whose `error` is its own.
+            As of `Pipeline.send`.
 
         Raises:
             PenstockError: As of `Pipeline.send`.
@@ -95,7 +95,6 @@ class AsyncPipeline(Public):
 
 
 async def iterate(items: Any) -> AsyncIterator[Any]:
-    """Yield the items of an iterable of either kind."""
     if hasattr(items, "__aiter__"):
         async for item in items:
             yield item

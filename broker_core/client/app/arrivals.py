@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class Arrivals(Generic[K, V]):
-    """A queue for each link, first in, first out. The links take turns."""
+    """A queue for each link. The links take turns."""
 
     def __init__(self) -> None:
         self._waiting: dict[K, deque[V]] = {}

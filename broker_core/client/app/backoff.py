@@ -1,4 +1,4 @@
-"""Plan of a reconnect: when to try which server. Pure: the caller passes the randomness."""
+"""Plan of a reconnect: when to try which server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...errors import InvalidRequest
 class Backoff:
     """Waits between rounds of all servers after a loss, for `connect(…, reconnect=…)`.
 
-    A random share of each wait is left out, so that the clients of a lost broker do not return together.
+    Each wait is shortened by a random share, so that the clients of a lost broker do not return together.
 
     Args:
         first_s: Seconds of the first wait.
@@ -39,14 +39,14 @@ class Backoff:
             raise InvalidRequest("attempts must be at least 1, or None for no limit")
 
     def plan(self, urls: Sequence[str], lost: str, random: Callable[[], float]) -> Iterator[tuple[float, str]]:
-        """Yield pairs of (seconds to wait, URL to try). The server after `lost` comes first, immediately. `random` returns
-        numbers from 0 to 1.
+        """Yield pairs of (seconds to wait, URL to try). The server after `lost` comes first, immediately. `random` returns a
+        number from 0 to 1.
         """
         start = urls.index(lost) + 1 if lost in urls else 0
         longer = self.first_s
         for attempt in count() if self.attempts is None else range(self.attempts):
             pause = 0.0
-            # Wait before each round; before the first round only if there is no other server.
+            # Wait before each round; before the first round only for a single server.
             if attempt % len(urls) == 0 and (attempt or len(urls) == 1):
                 pause, longer = longer, min(self.most_s, longer * self.factor)
             yield pause * (1 - self.jitter * random()), urls[(start + attempt) % len(urls)]

@@ -1,4 +1,4 @@
-"""Callbacks of one session and their order: outcomes of sends first, then its consumers in turn."""
+"""Callbacks of one session: outcomes of sends first, then its consumers in turn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_PENDING_OUTCOMES = 10_000
 
 
 class Callbacks(SerialExecutor):
-    """The serial executor of one session. Callers hold the connection's lock; the callbacks run without it."""
+    """Callers hold the connection's lock; the callbacks run without it."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session.changed, session.connection.pool, self._next)
@@ -35,8 +35,8 @@ class Callbacks(SerialExecutor):
         self.wake()
 
     def run_outcomes(self) -> None:
-        """Run the callbacks of all outcomes in the calling thread, which closes the session: the pool may have no free thread for
-        them, and closes soon.
+        """Run the callbacks of all outcomes in the calling thread, which closes the session: the pool may have no free thread,
+        and closes soon.
         """
         with self._changed:
             if self.inside:
@@ -65,7 +65,7 @@ class Callbacks(SerialExecutor):
         consumers = self._session.consumers
         for index, consumer in enumerate(consumers):
             if consumer.callback is not None and not consumer.closed and (message := consumer.take()) is not None:
-                consumers.append(consumers.pop(index))  # next time the other consumers come first
+                consumers.append(consumers.pop(index))  # next time other consumers come first
                 return partial(self._call_with_message, partial(consumer.callback, message), message)
         return None
 

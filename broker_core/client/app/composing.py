@@ -1,4 +1,4 @@
-"""A message from the arguments of an application: a body or JSON, and named fields."""
+"""A message from a body or JSON, and named fields."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...similar import nearest
 from ..durations import Duration, milliseconds
 
 JSON: Final = "application/json"
-#: Default of `json`: None is JSON's null.
+#: Default of `json`, where None is JSON's null.
 NOTHING: Final = object()
 
 Sendable = Message | bytes | str
@@ -62,9 +62,9 @@ def composed(
     """Return the message. Raises InvalidRequest for arguments that contradict each other, and for invalid JSON.
 
     Args:
-        body: Octets, text, or a whole `Message`. With a `Message` no other argument is allowed.
+        body: Octets, text, or a whole `Message`, which excludes other arguments.
         json: A value instead of a body: sent as UTF-8 JSON, with the content type `application/json`.
-        subject: Subject of the message. An exchange uses it as the routing key.
+        subject: Subject, which an exchange uses as the routing key.
         properties: Application properties: strings, numbers, booleans, octets.
         delay: Seconds, or a `timedelta`, until the message is delivered.
         priority: 0 to 9; 4 without one.
@@ -105,7 +105,7 @@ def composed(
 
 
 def message_of(body: Sendable | None, fields: Mapping[str, Any], *others: str) -> Message:
-    """Return the message of a call's arguments, as `composed`. `others` are names of the call's further arguments."""
+    """Return the message of a call's arguments, as `composed`. `others`: the call's further arguments."""
     unknown = next((name for name in fields if name not in _NAMES), None)
     if unknown is not None:
         guess = nearest(unknown, ["body", *_NAMES, *others])
@@ -115,7 +115,7 @@ def message_of(body: Sendable | None, fields: Mapping[str, Any], *others: str) -
 
 
 class SimilarMessages:
-    """Messages of `send_many`: they have the same fields, and differ in id and body. Encoding one takes a few microseconds.
+    """Messages of `send_many`: the fields are the same, id and body differ. Encoding one takes a few microseconds.
 
     Attributes:
         items: Bodies, or values of JSON, as the caller passed them.
@@ -144,7 +144,7 @@ class SimilarMessages:
         self._around_id = b"", b""
 
     def payload(self, item: Any, message_id: str) -> bytes:
-        """Return the next message, encoded. Raises InvalidRequest with the message's number."""
+        """Return the next message, encoded. Raises InvalidRequest with its number."""
         number, self._count = self._count, self._count + 1
         try:
             return self._payload(item, message_id)
@@ -188,7 +188,7 @@ def _with_body(body: bytes | str | None) -> Message:
 
 
 def _check_body(body: object) -> None:
-    if not isinstance(body, (bytes, str, type(None))):  # AMQP could encode a dict, but a reader of JSON could not read it
+    if not isinstance(body, (bytes, str, type(None))):  # AMQP could encode a dict, but no reader of JSON could read it
         kind = type(body).__name__
         raise errors.InvalidRequest(f"a body of type {kind} cannot be sent: give octets or a text, or json=… instead")
 

@@ -1,4 +1,4 @@
-"""A connection to one of several servers, and to the next one when that server is lost."""
+"""A connection to one of several servers, and after a loss to the next one."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Connection(Public):
     """A connection of an application, made by `connect`. Any number of threads may use it, each with its own sessions.
 
     When the server is lost, the client connects to the next one, as `Backoff` plans, and calls wait. Delivery is at least once:
-    - Unconfirmed sends are sent again, with the same message ids.
-    - Unsettled messages are delivered again. Settling one of the old deliveries raises PeerError.
+    - Unconfirmed sends are repeated, with the same message ids.
+    - Unsettled messages are delivered again. Settling an old delivery raises PeerError.
     - A transaction is rolled back. Its commit raises RolledBack.
 
     Attributes:
@@ -117,11 +117,11 @@ class Connection(Public):
     ) -> ReceivedMessage:
         """Send a request, and return the reply. Any number of threads may wait for replies.
 
-        The request expires with its time limit, unless it has its own `ttl`. The consumer replies with `message.reply`. The reply
-        comes on a temporary queue, which ends with the connection.
+        The request expires with its time limit, unless it has its own `ttl`. The consumer replies with `message.reply`, on a
+        temporary queue that ends with the connection.
 
         Args:
-            address: A queue, an exchange, or `exchange/routing-key`.
+            address: As of `send`.
             body: As of `send`.
             timeout: Seconds, or a `timedelta`, until the reply must have come.
             **fields: As of `send`, except `reply_to` and `correlation_id`.
@@ -165,7 +165,7 @@ class Connection(Public):
 
         Args:
             queue: Its name.
-            force: Whether to delete it with messages, consumers or leases. Without it, such a queue stays.
+            force: Whether to delete it even with messages, consumers or leases.
 
         Returns:
             Number of messages that were deleted with it.
@@ -197,10 +197,10 @@ class Connection(Public):
         Args:
             queue: The dead-letter queue.
             limit: Largest number of messages. None: all.
-            selector: Only messages that match.
+            selector: As of `peek`.
 
         Returns:
-            Number of messages that are back in their queues, and number of messages that stayed.
+            Number of messages that are back in their queues, and of messages that stayed.
 
         Raises:
             NotFound: The queue does not exist.
@@ -277,7 +277,7 @@ class Connection(Public):
         return self.changed.wait_for(unless_failed(done, self.check), timeout_s)
 
     def current_server(self) -> ServerConnection:
-        """Return the server in use. During a reconnect, wait for one."""
+        """Return the server in use; during a reconnect, wait for one."""
         if not self.wait_for(lambda: self._server is not None, self.timeout_s):
             raise errors.PeerError(f"no broker has answered within {self.timeout_s:g} s at any of {self._servers}")
         assert self._server is not None
@@ -287,7 +287,7 @@ class Connection(Public):
         return self._requester.begin(address, message, timeout)
 
     def on_current_server(self, action: Callable[[ServerConnection], object]) -> None:
-        """Run `action` on the server in use. If that server is lost meanwhile, run it again on the next one."""
+        """Run `action` on the server in use. If it is lost meanwhile, repeat with the next one."""
         while True:
             server = self.current_server()
             try:

@@ -1,4 +1,4 @@
-"""Receiving from one or several sources: waiting for a message, pulling one, or passing each to a callback."""
+"""Receiving from one or several sources: waiting, pulling, or passing messages to a callback."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Consumer(Public):
     # --- for the application
 
     def receive(self, timeout_s: float | None = None) -> ReceivedMessage | None:
-        """Return the next message, or None if no message came in time. Also waits during a reconnect.
+        """Return the next message, or None if none came in time. Also waits during a reconnect.
 
         Args:
             timeout_s: Seconds to wait at most. None waits without a limit.
@@ -93,9 +93,9 @@ class Consumer(Public):
     def listen(self, callback: Callback) -> None:
         """Pass every message to a callback, one after another with the session's other callbacks.
 
-        The connection's `on_error` receives an exception of the callback. In the modes auto and dups-ok the message then returns
-        to its queue with this delivery counted. It comes again after the queue's `retryDelay`, or after 1 s, 2 s, 4 s and so on,
-        at most a minute.
+        The connection's `on_error` receives its exceptions. In the modes auto and dups-ok the message then returns to its queue
+        with this delivery counted. It comes again after the queue's `retryDelay`, or after 1 s, 2 s, 4 s and so on, at most a
+        minute.
 
         Args:
             callback: Receives a message, on a thread of the client.
@@ -113,7 +113,7 @@ class Consumer(Public):
     def close(self) -> None:
         """Stop receiving, and return the messages that wait here to their queues.
 
-        Messages that the application has received may still be settled.
+        Messages that the application has may still be settled.
         """
         with self.session.changed, self.session.callbacks.paused():
             if not self.closed:
@@ -122,7 +122,7 @@ class Consumer(Public):
             self.session.changed.notify_all()
 
     def waiting_now(self) -> list[ReceivedMessage]:
-        """Return the messages that the broker has for the credit now, and renew no credit."""
+        """Return the messages that the broker has for the credit now, without new credit."""
         session = self.session
         with session.changed:
             self._check_usable()
@@ -136,10 +136,10 @@ class Consumer(Public):
             return list(iter(self.take, None))
 
     def give_back(self) -> None:
-        """Return the waiting messages to the broker, which gives them to a consumer that is free. Requests no other message until
-        the next `receive`, which another thread may call meanwhile.
+        """Return the waiting messages to the broker, and request no other until the next `receive`, which another thread may call
+        meanwhile.
 
-        The broker chooses the consumer, so groups and a single active consumer stay in order.
+        The broker chooses a free consumer, so groups and a single active consumer stay in order.
         """
         session = self.session
         with session.changed:

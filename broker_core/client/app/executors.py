@@ -1,7 +1,7 @@
 """Threads for callbacks: those of one session run in order, those of several sessions in parallel on a bounded pool.
 
-A `SerialExecutor` has at most one task in the pool. After each task it moves to the end of the pool's queue, so no session
-starves another.
+A `SerialExecutor` has at most one task in the pool. After each task it goes to the end of the pool's queue, so no session starves
+another.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ Task = Callable[[], object]
 
 
 class Pool:
-    """Up to `threads` threads for the callbacks of one connection, started when they are first needed."""
+    """Up to `threads` threads for the callbacks of one connection, started at their first use."""
 
     def __init__(self, threads: int) -> None:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="penstock-callback")
         self._closed = False
 
     def submit(self, task: Task) -> None:
-        """Run a task on a thread of the pool. Ignored after `close`."""
+        """Ignored after `close`."""
         if not self._closed:
             self._executor.submit(task)
 
@@ -34,7 +34,7 @@ class Pool:
 class SerialExecutor:
     """Runs tasks on the pool, one after another. Callers hold the lock of `changed`.
 
-    `take` returns the next task, or None. A task must not raise, and must not hold the lock.
+    `take` returns the next task, or None. A task must not raise, nor hold the lock.
     """
 
     def __init__(self, changed: threading.Condition, pool: Pool, take: Callable[[], Task | None]) -> None:

@@ -1,7 +1,7 @@
 """Settlement of the deliveries that a session has passed to the application, in each acknowledge mode.
 
 When the connection is lost, the ledger forgets its deliveries: the broker delivers them again. An automatic acknowledgement then
-does nothing. An acknowledgement by the application raises PeerError.
+does nothing; one by the application raises PeerError.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Ledger:
             raise error
         elif self._mode is _Mode.CLIENT and isinstance(outcome, Accepted):
             self._settle([earlier for earlier in self.unsettled.values() if earlier.number <= message.number], outcome)
-        elif not (self._mode.automatic and isinstance(outcome, Accepted)):  # an automatic mode accepts later
+        elif not (self._mode.automatic and isinstance(outcome, Accepted)):  # automatic modes accept later
             self._settle([message], outcome)
 
     def _check_settled(self, message: ReceivedMessage, outcome: Outcome) -> None:

@@ -7,24 +7,24 @@ from typing import Any, Generic, TypeVar
 
 M = TypeVar("M")
 
-#: Share of the consumer's window at which gathered acknowledgements are sent.
+#: Share of the window at which gathered acknowledgements are sent.
 ACKNOWLEDGE_RATIO = 0.65
-#: Seconds after which fewer acknowledgements are sent.
+#: Seconds until fewer are sent.
 ACKNOWLEDGE_DELAY_S = 0.3
 
 
 class AcknowledgeMode(Enum):
     """Side that acknowledges a message, and when."""
 
-    #: The client acknowledges each message when `receive` returns it, or when its callback has returned.
+    #: The client, when `receive` returns the message, or when its callback has returned.
     AUTO = "auto"
-    #: The application acknowledges; `acknowledge` covers all messages of the session up to that one.
+    #: The application; `acknowledge` covers all messages of the session up to that one.
     CLIENT = "client"
-    #: The application acknowledges each message alone.
+    #: The application, each message alone.
     INDIVIDUAL = "individual"
-    #: The client acknowledges many messages at a time. They are delivered again if the connection breaks before.
+    #: The client, many messages at a time. They are delivered again if the connection breaks before.
     DUPS_OK = "dups-ok"
-    #: The next `commit` acknowledges all messages received since the last one.
+    #: The next `commit`, for all messages received since the last one.
     TRANSACTED = "transacted"
 
     @property
@@ -34,9 +34,7 @@ class AcknowledgeMode(Enum):
 
 
 class PendingAcknowledgements(Generic[M]):
-    """Acknowledgements of one consumer that were not sent yet. `window` is its prefetch in messages. `now` is in seconds of any
-    clock.
-    """
+    """Unsent acknowledgements of one consumer. `window`: its prefetch in messages. `now`: seconds of any clock."""
 
     def __init__(self, window: int, delay_s: float) -> None:
         self._threshold = max(1.0, window * ACKNOWLEDGE_RATIO)
@@ -48,7 +46,7 @@ class PendingAcknowledgements(Generic[M]):
         return len(self._entries)
 
     def add(self, message: M, outcome: Any, now: float) -> None:
-        """Append one. Expired messages also count: a consumer that receives no other message must not wait forever."""
+        """Expired messages count as well: a consumer that receives no other message must not wait forever."""
         if not self._entries:
             self.deadline = now + self._delay
         self._entries.append((message, outcome))

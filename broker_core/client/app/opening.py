@@ -18,7 +18,6 @@ from .servers import Environment, Servers
 
 CALLBACK_THREADS = 8
 
-#: Default plan of a reconnect.
 DEFAULT_BACKOFF = Backoff()
 
 
@@ -45,8 +44,8 @@ class Opener(NamedTuple):
     ) -> Connection:
         """Open a connection to the first server that answers; the others are for reconnects.
 
-        A user logs in with SCRAM, or with PLAIN over TLS or on this machine. Without a user, a certificate logs in with
-        EXTERNAL. Without both, the login is ANONYMOUS.
+        A user logs in with SCRAM, or with PLAIN over TLS or on this machine. Without a user, a certificate logs in with EXTERNAL.
+        Without both, the login is ANONYMOUS.
 
         Args:
             urls: One or several of `amqp://HOST[:PORT]` and `amqps://HOST[:PORT]`.
@@ -61,7 +60,7 @@ class Opener(NamedTuple):
             reconnect: When to try which server after a loss. None: a loss is final.
             callback_threads: Largest number of sessions whose callbacks run at the same time.
             on_error: Receives the errors that no call can raise: losses, exceptions of callbacks.
-            max_message_octets: Largest message that is received. A larger one ends the consumer.
+            max_message_octets: Largest received message. A larger one ends the consumer.
 
         Returns:
             An open connection; close it, or use `with`.

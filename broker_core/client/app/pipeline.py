@@ -1,7 +1,7 @@
-"""Sending many messages: a window of messages is unconfirmed, and the error of each message is kept.
+"""Sending many messages, with a window of unconfirmed ones and an error for each.
 
-A message is written immediately if no other one is unconfirmed. Otherwise it is written with the following ones: when CHUNK of
-them wait, or when an outcome comes. So a slow program has the latency of single sends, and a fast one pays for few writes.
+A message is written immediately if no other one is unconfirmed. Otherwise it waits until CHUNK messages wait, or an outcome
+comes. So a slow program has the latency of single sends, and a fast one pays for few writes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from .connection import Connection
     from .session import Session
 
-#: Default limit of the unconfirmed messages of a pipeline: about three commits of the broker's disk.
+#: Default limit of unconfirmed messages: about three commits of the broker's disk.
 WINDOW: Final = 2000
-#: Limit of their octets, which the client keeps until they are confirmed.
+#: Limit of their octets, which the client keeps.
 WINDOW_OCTETS: Final = 16 * 1024 * 1024
-#: Limit of the errors that a pipeline keeps; further ones are only counted.
+#: Limit of stored errors; further ones are counted.
 MAX_ERRORS: Final = 1000
 
 
@@ -34,7 +34,7 @@ class NotAllSent(errors.PeerError):
 
     Attributes:
         accepted: Number of messages that the broker has accepted.
-        refused: Number of messages that it has refused. The outcome of the other ones is unknown.
+        refused: Number of messages that it has refused. The outcome of the others is unknown.
         errors: Errors by the message's number, from 0, in the order of sending; the first 1,000.
     """
 
@@ -46,7 +46,7 @@ class NotAllSent(errors.PeerError):
 
 
 class PipelineProducer(Producer):
-    """The producer of a pipeline: it takes messages without credit, up to the window, and keeps the errors."""
+    """A producer that takes messages without credit, up to the window, and keeps the errors."""
 
     def __init__(self, session: Session, address: str, window: int) -> None:
         super().__init__(session, address, WINDOW_OCTETS, session.connection.timeout_s)
@@ -102,7 +102,7 @@ class Pipeline(Public):
     """Sends messages without waiting for each confirmation, made by `Queue.pipeline`. For one thread at a time.
 
     Attributes:
-        address: Address that it sends to.
+        address: Its address.
 
     Example:
         with connection.queue("orders").pipeline() as pipeline:
@@ -134,7 +134,7 @@ class Pipeline(Public):
 
     @property
     def accepted(self) -> int:
-        """Number of messages that the broker has accepted."""
+        """Number of accepted messages."""
         return self.producer.accepted
 
     @property
@@ -155,7 +155,7 @@ class Pipeline(Public):
             **fields: As of `Connection.send`.
 
         Returns:
-            Confirmation of this message, whose `error` is its own.
+            Confirmation, whose `error` is this message's own.
 
         Raises:
             InvalidRequest: The arguments contradict each other, or cannot be written in AMQP. The pipeline continues.
@@ -213,7 +213,7 @@ class Pipeline(Public):
         if kind is None:
             self.close()
             return
-        if issubclass(kind, Exception):  # messages that the program sent before its error are sent
+        if issubclass(kind, Exception):  # messages before the program's error are sent
             with suppress(errors.PenstockError):
                 self.producer.finish()
         self._session.close(flush=False)

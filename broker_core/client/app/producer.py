@@ -1,7 +1,7 @@
 """Sending, synchronously or not, with a limit of unconfirmed octets.
 
-A producer keeps a message until it is confirmed, so that a new connection can send it again: at least once. As in JMS, a send of
-a durable message waits for its confirmation. Inside a transaction no send waits, because the commit waits for all sends.
+A producer keeps a message until it is confirmed, to send it again on a new connection: at least once. As in JMS, a send of a
+durable message waits for its confirmation. Inside a transaction no send waits, because the commit waits for all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from .session import Session
 
-#: Default limit of unconfirmed octets of one producer.
+#: Default limit of one producer.
 WINDOW_OCTETS = 1024 * 1024
 #: Messages that are written together.
 CHUNK = 64
@@ -35,7 +35,7 @@ CHUNK = 64
 
 @dataclass(slots=True, eq=False, repr=False)
 class Confirmation(Public):
-    """Outcome of one message that was sent, made by `Producer.send`.
+    """Outcome of one message, made by `Producer.send`.
 
     Attributes:
         outcome: The broker's outcome, None until it comes. In a transaction it is provisional until the commit.
@@ -48,14 +48,14 @@ class Confirmation(Public):
     _producer: Producer
     payload: bytes
     transaction: bytes | None
-    awaited: bool  # a call waits for it now, and will raise its error
+    awaited: bool  # a call waits for it, and will raise its error
     callback: Callable[[Confirmation], None] | None
     outcome: object | None = None
     error: errors.PenstockError | None = None
 
     @property
     def done(self) -> bool:
-        """True when the broker has decided, or no outcome can come any more."""
+        """True if the broker has decided, or no outcome can come any more."""
         return self.outcome is not None or self.error is not None
 
     def wait(self, timeout_s: float | None = None) -> None:
@@ -65,7 +65,7 @@ class Confirmation(Public):
             timeout_s: Seconds to wait at most. None: the producer's time limit.
 
         Raises:
-            PeerError: No outcome came in this time. It may come later.
+            PeerError: No outcome came in time. It may come later.
             PenstockError: The broker has refused the message.
         """
         with self._producer.session.changed:
@@ -84,7 +84,7 @@ class Producer(Public):
     """A producer for one address, made by `Session.producer`.
 
     Attributes:
-        address: Address that it sends to.
+        address: Its address.
         refused: Number of messages that were not accepted.
         unconfirmed_octets: Octets that fill the window now.
     """
@@ -106,7 +106,7 @@ class Producer(Public):
         self._unreported: errors.PenstockError | None = None
         self._sent = 0
         self._unconfirmed: dict[int, Confirmation] = {}  # by sequence, in order
-        self._to_resend: deque[int] = deque()  # not sent on the current connection yet
+        self._to_resend: deque[int] = deque()  # not yet sent on the current connection
 
     def send(
         self,
@@ -130,7 +130,7 @@ class Producer(Public):
             Confirmation of this message.
 
         Raises:
-            InvalidRequest: The arguments contradict each other, or cannot be written in AMQP.
+            InvalidRequest: As of `Connection.send`.
             ResourceLimit: It is larger than the broker takes.
             PeerError: The time is over; the text states whether the message was sent.
             PenstockError: The broker has refused it (synchronous).
@@ -181,8 +181,8 @@ class Producer(Public):
     def _with_credit(self, deadline: float) -> bytes | None:
         """Wait until a message can be sent. Return its transaction, if the session has transactions.
 
-        If the transaction ends meanwhile, with its connection, its id may belong to another one. The message then joins a new
-        transaction, whose commit reports the rollback.
+        If the transaction ends meanwhile, its id may belong to another one. The message then joins a new transaction, whose
+        commit reports the rollback.
         """
         session = self.session
         while True:
@@ -210,7 +210,7 @@ class Producer(Public):
         return self._failure is not None
 
     def check(self) -> None:
-        """Raise the error that ended this producer, if there is one.
+        """Raise the error that ended this producer, if any.
 
         Raises:
             PenstockError: That error.
@@ -225,7 +225,7 @@ class Producer(Public):
             timeout_s: Seconds to wait at most. None: the producer's time limit.
 
         Raises:
-            PeerError: Some messages are not confirmed in this time.
+            PeerError: Some messages are not confirmed in time.
             PenstockError: The first refusal that was not reported yet.
         """
         with self.session.changed:
@@ -259,7 +259,7 @@ class Producer(Public):
     # --- for the session, under the lock
 
     def attach(self) -> None:
-        """Attach a link. It sends the unconfirmed messages again, in order, before new ones."""
+        """The link sends the unconfirmed messages again, in order, before new ones."""
         server, machine = self.session.server, self.session.machine
         assert server is not None
         assert machine is not None
@@ -284,7 +284,7 @@ class Producer(Public):
         if done := link.put_many(sequences, payloads):
             return done
         try:
-            link.put(sequences[0], payloads[0])  # it takes several frames, or is too large for this server
+            link.put(sequences[0], payloads[0])  # it takes several frames, or is too large here
         except TooLarge as error:
             self._end(sequences[0], error)
         return 1

@@ -1,4 +1,4 @@
-"""Producers for sends that name an address each time, kept for the addresses used last."""
+"""Producers for sends that name an address each time. The last used ones stay open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ... import errors
 from .producer import Producer
 from .session import Session
 
-#: Idle producers that stay open, each with its own link.
+#: Idle producers that stay open, with their links.
 MAX_IDLE_PRODUCERS = 64
 
 
@@ -30,7 +30,7 @@ class _Use:
 
 
 class ProducerPool:
-    """Producers of one session, which `open_session` opens for the first producer. For any number of threads."""
+    """Producers of one session, which `open_session` opens at first use. For any number of threads."""
 
     def __init__(self, open_session: Callable[[], Session]) -> None:
         self._open_session = open_session

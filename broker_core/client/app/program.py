@@ -1,4 +1,4 @@
-"""The default client id: the name of this program, by which people recognize it in the archive and in lists."""
+"""The default client id, by which people recognize a program in the archive and in lists."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 import sys
 from pathlib import Path
 
-_INTERPRETER = "python"  # name of a program without a file: a console, or `python -c`
+_INTERPRETER = "python"  # for a console, or `python -c`
 
 
 def program_name() -> str:

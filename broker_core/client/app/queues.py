@@ -1,4 +1,4 @@
-"""A queue by its address: send to it, receive from it."""
+"""A queue by its address."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 
-#: Default limit of messages of a peek.
+#: Default limit of a peek.
 PEEKED = 10
 
 
@@ -28,7 +28,7 @@ class Queue(Public):
 
     Attributes:
         connection: Connection that it belongs to.
-        address: Address that it was made with.
+        address: Its address.
     """
 
     _attributes = "address connection"
@@ -53,7 +53,7 @@ class Queue(Public):
         self.connection.send(self.address, body, **fields)
 
     def send_many(self, bodies: Iterable[Sendable] | None = None, **fields: Unpack[Fields]) -> int:
-        """Send messages, and return when the broker has confirmed all of them. They are sent while the iterable yields them.
+        """Send messages while the iterable yields them, and return when the broker has confirmed all of them.
 
         Args:
             bodies: Octets, texts, or whole messages.
@@ -90,11 +90,14 @@ class Queue(Public):
         return Pipeline(self.connection, self.address, window)
 
     def peek(self, *, limit: int = PEEKED, selector: str | None = None) -> list[ReceivedMessage]:
-        """Return the first waiting messages, and leave them in the queue.
+        """As `Connection.peek`.
 
         Args:
             limit: Largest number of messages.
             selector: As of `receive`.
+
+        Returns:
+            The messages.
 
         Raises:
             PenstockError: The broker refuses, or the connection was lost meanwhile.

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 Outcome = Accepted | Rejected | Released | Modified
 
 ACCEPTED, RELEASED = Accepted(), Released()
-#: Of the reason of a rejection, which must fit a frame.
+#: Of a rejection's reason, which must fit a frame.
 REASON_CHARACTERS = 1000
 FAILED = Modified(delivery_failed=True)
-#: Waits of a message whose callback has raised, if its queue has no `retryDelay`.
+#: Waits after a callback has raised, if the queue has no `retryDelay`.
 RETRIES = Retries()
-#: For a message that this client cannot decode.
+#: For a message that cannot be decoded here.
 UNDELIVERABLE_HERE = Modified(delivery_failed=True, undeliverable_here=True)
-#: For a message that expired in the prefetch: the broker then sees by its own clock that it has expired.
+#: For a message that expired in the prefetch: the broker then sees so by its own clock.
 EXPIRED_HERE = Modified(delivery_failed=False, undeliverable_here=True)
 
 
@@ -64,12 +64,12 @@ class ReceivedMessage(Public):
         self.source = source
         self.number = number
         self.outcome: Outcome | None = None
-        #: In a transaction: the outcome with which the commit settles it.
+        #: With which the commit of a transaction settles it.
         self.commit_outcome: Outcome = ACCEPTED
 
     def __repr__(self) -> str:
         properties = self.message.properties
-        # The number is another one at each delivery.
+        # The number differs at each delivery.
         name = self.number if properties is None or properties.message_id is None else f"{properties.message_id!r:.80}"
         return f"ReceivedMessage({name} from {self.source!r}, {len(self.delivery.payload)} octets)"
 
@@ -85,12 +85,12 @@ class ReceivedMessage(Public):
 
     @property
     def delivery_count(self) -> int:
-        """Number of failed deliveries before this one."""
+        """Number of earlier failed deliveries."""
         return 0 if self.message.header is None else self.message.header.delivery_count
 
     @property
     def redelivered(self) -> bool:
-        """True when an earlier delivery failed (JMSRedelivered)."""
+        """True if an earlier delivery failed (JMSRedelivered)."""
         return self.delivery_count > 0
 
     @property
@@ -141,7 +141,7 @@ class ReceivedMessage(Public):
         """Settle the message as unusable: it becomes a dead letter, or is archived, with the reason.
 
         Args:
-            reason: Text for people; 1,000 characters of it are kept.
+            reason: Text for people; 1,000 characters are kept.
 
         Raises:
             PenstockError: As of `acknowledge`.
@@ -160,7 +160,7 @@ class ReceivedMessage(Public):
     def retry(self, after: Duration | None = None) -> None:
         """Return the message to its place in the queue after a failure. It comes again.
 
-        The delivery counts: after `maxAttempts` of the queue the message becomes a dead letter.
+        The delivery counts: after the queue's `maxAttempts` the message becomes a dead letter.
 
         Args:
             after: Seconds, or a `timedelta`, until it comes again. None: the queue's `retryDelay`, or immediately without one.
@@ -186,7 +186,7 @@ class ReceivedMessage(Public):
 
         Raises:
             InvalidRequest: The sender expects no reply.
-            NotFound: The temporary queue of the sender has ended.
+            NotFound: The sender's temporary queue has ended.
             PenstockError: As of `Connection.send`.
 
         Example:
@@ -220,7 +220,6 @@ class ReceivedMessage(Public):
 
 
 def failed(message: ReceivedMessage) -> Modified:
-    """Return the outcome of a message whose callback has raised."""
     after_ms = int(RETRIES.after(message.delivery_count + 1) * 1000)
     return Modified(delivery_failed=True, message_annotations={RETRY_DELAY: Long(after_ms)})
 

@@ -1,7 +1,7 @@
 """Request and reply: the replies to all requests of a connection come on one temporary queue, which ends with the connection.
 
 The pump gives a reply to its request, by the correlation id. When the connection is lost, open requests fail: their replies went
-to the old temporary queue.
+to the old queue.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from .received import ReceivedMessage
     from .session import Session
 
-#: End of the values of AMQP's `ttl`, which limits the life of a request.
+#: End of the values of AMQP's `ttl`.
 _TTL_END = 1 << 32
 
 
 class NoReply(errors.PeerError):
-    """A request without a reply in its time. The request may have been processed."""
+    """A request without a reply in time. It may have been processed."""
 
 
 class OpenRequest(NamedTuple):
-    """A request that is sent. `deadline` is on the monotonic clock."""
+    """`deadline`: on the monotonic clock."""
 
     address: str
     reply: Future[ReceivedMessage]
@@ -58,7 +58,7 @@ class OpenRequest(NamedTuple):
 
 
 class ReplyConsumer(Consumer):
-    """The consumer of the temporary queue, whose messages complete the open requests. The caller holds the lock."""
+    """The consumer of the temporary queue. Its messages complete the open requests. The caller holds the lock."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session, ("temporary queue",), PREFETCH, SourceOptions(PREFETCH, dynamic=True), ACKNOWLEDGE_DELAY_S)
@@ -103,7 +103,7 @@ class ReplyConsumer(Consumer):
 
 
 class Requester:
-    """Requests of one connection, for any number of threads. The first one opens the session and the temporary queue."""
+    """Requests of one connection, for any number of threads. The first opens the session and the temporary queue."""
 
     def __init__(self, open_session: Callable[[], Session], producers: ProducerPool) -> None:
         self._open_session = open_session
@@ -144,7 +144,7 @@ class Requester:
 
 
 def _request(message: Message, ttl_ms: int, reply_to: str, correlation_id: str) -> Message:
-    """Return the request. It expires when its time is over, unless it has its own `ttl`."""
+    """The request expires when its time is over, unless it has its own `ttl`."""
     header, properties = message.header or Header(durable=True), message.properties or Properties()
     if properties.reply_to is not None or properties.correlation_id is not None:
         raise errors.InvalidRequest("a request gets its own reply_to and correlation_id: leave them out")

@@ -1,4 +1,4 @@
-"""Waits between the attempts at a message whose handler raises, so that a handler that always fails does not use a whole core."""
+"""Waits between the attempts at a message whose handler raises, so that it does not use a whole core."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DOUBLED = 60  # times at most: by then every wait is the longest
 
 
 class Retries(NamedTuple):
-    """Waits after failed attempts: `first_s` seconds after the first, doubled after each further one, at most `most_s`."""
+    """Waits after failed attempts: `first_s` seconds, doubled after each further one, at most `most_s`."""
 
     first_s: float = 1.0
     most_s: float = 60.0

@@ -1,7 +1,7 @@
 """One connection to one server, read by a thread of its own (the pump).
 
-`client.amqp.Connection` is for one thread. Here only the pump reads; all other threads write and wait under the same lock. The
-pump never calls the application: callbacks run on their pool, so they may wait for frames that the pump reads.
+`client.amqp.Connection` is for one thread. Here only the pump reads; other threads write and wait under the same lock. The pump
+never calls the application: callbacks run on their pool, so they may wait for frames that the pump reads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..amqp.links import CLOSE_TIMEOUT_S
 
 _LOG = logging.getLogger(__name__)
 
-#: Does the work that is due. Returns the seconds until more is due, or None.
+#: Does due work. Returns the seconds until more is due, or None.
 Timers = Callable[[], "float | None"]
 
 
@@ -150,7 +150,7 @@ class ServerConnection:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Close the connection. The caller does not hold the lock. Never raises, even if the server is unreachable."""
+        """The caller does not hold the lock. Never raises, even if the server is unreachable."""
         with self._changed:
             if not self._connection.closing:
                 with suppress(errors.PenstockError, amqp.ProtocolError):
@@ -163,7 +163,7 @@ class ServerConnection:
 
 
 def unless_failed(done: Callable[[], bool], check: Callable[[], None]) -> Callable[[], bool]:
-    """Return the condition `done`; while it is false, it raises the error of `check`."""
+    """Return the condition `done`, which raises the error of `check` while it is false."""
 
     def met() -> bool:
         if not done():

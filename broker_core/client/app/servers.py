@@ -1,4 +1,4 @@
-"""The order in which the client tries the servers of a connection, at first and after a loss."""
+"""The order in which the client tries servers, at first and after a loss."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _FINAL = (errors.Unauthenticated, errors.NotAllowed)
 
 
 class Environment(NamedTuple):
-    """Clocks and randomness of a connection, which tests replace. `clock` returns seconds, `wall` seconds since 1970, `random` a
-    number from 0 to 1. `pause` waits for some seconds, or until the event is set.
+    """Clocks and randomness, which tests replace. `clock` returns seconds, `wall` seconds since 1970, `random` a number from 0 to
+    1. `pause` waits for some seconds, or until the event is set.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -54,7 +54,7 @@ class Servers:
         self, lost: str, error: errors.PenstockError, closing: threading.Event, use: Callable[[Connection, str], None]
     ) -> errors.PenstockError | None:
         """Connect again after `lost` was lost, until `use` accepts a connection without raising. Returns the final error, or None
-        if there is a server again or `closing` was set.
+        after success or when `closing` was set.
         """
         if self._backoff is None:
             return error

@@ -1,4 +1,4 @@
-"""A session: its own acknowledge mode, callbacks one after another, and a transaction if the mode has one."""
+"""A session: its acknowledge mode, callbacks one after another, and perhaps a transaction."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Session(Public):
             A consumer, which ends with the session.
 
         Raises:
-            PenstockError: The broker refuses, for example with NotFound.
+            PenstockError: As of `producer`.
         """
         if not addresses or prefetch < 0:
             raise errors.InvalidRequest("a consumer needs a source, and a prefetch of 0 (pull) or more messages")
@@ -129,7 +129,7 @@ class Session(Public):
             self.ledger.requeue_everything()
 
     def commit(self) -> None:
-        """Commit all sends and messages since the last commit, or none of them.
+        """Commit all sends and messages since the last commit, or nothing.
 
         Raises:
             RolledBack: Nothing was committed.
@@ -151,9 +151,7 @@ class Session(Public):
             self.transaction.rollback()
 
     def close(self, *, flush: bool = True) -> None:
-        """Close the session, return its unacknowledged messages, roll back its transaction.
-
-        Waits for a running callback.
+        """Close the session, return its unacknowledged messages, roll back its transaction. Waits for a running callback.
 
         Args:
             flush: Whether to wait for confirmations first.
@@ -228,7 +226,7 @@ class Session(Public):
         return self.transaction.declared()
 
     def is_current(self, transaction: bytes | None) -> bool:
-        """Return True until `transaction`, by its id, has ended. None stands for work outside transactions."""
+        """Return False if a transaction has ended. None stands for work outside transactions."""
         return transaction is None or self.transaction.id == transaction
 
     def accept_if_held(self, message: ReceivedMessage) -> None:
@@ -241,7 +239,7 @@ class Session(Public):
             self.server.flush()
 
     def dispose(self, deliveries: Sequence[Delivery], state: Any, *, settled: bool = True) -> None:
-        """Send an outcome for the deliveries that the broker has not revoked and whose link still exists."""
+        """Leaves out deliveries that the broker has revoked, or whose link has ended."""
         machine = self.machine
         own = [
             delivery

@@ -21,7 +21,7 @@ _SELECTOR_CODE, _NO_LOCAL_CODE = ULong(0x0000468C00000004), ULong(0x0000468C0000
 
 
 class SourceOptions(NamedTuple):
-    """Options for each source. `window` is a link's credit when no message waits."""
+    """`window` is a link's credit when no message waits."""
 
     window: int
     selector: str | None = None
@@ -46,7 +46,6 @@ class SourceOptions(NamedTuple):
         return filters
 
     def properties(self) -> dict[str, Value]:
-        """Return the link properties, by the names that brokers use."""
         properties: dict[str, Value] = {}
         if self.priority is not None:
             properties[Symbol("priority")] = Int(self.priority)
@@ -103,7 +102,7 @@ class SourceLink(ClientLink):
             self._grant(capacity)
 
     def request_one(self, *, drain: bool) -> None:
-        """Request one message: one that the broker has now (`drain`), or the next one."""
+        """`drain`: only a message that the broker has now."""
         if self.usable:
             self._grant(1, drain)
 
@@ -122,7 +121,7 @@ class SourceLink(ClientLink):
 
     @property
     def stopped(self) -> bool:
-        """True when no message can be on its way any more."""
+        """True if no message can be on its way any more."""
         return not self.usable or self.link.link_credit == 0
 
     def on_event(self, event: events.Event) -> None:

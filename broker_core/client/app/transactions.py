@@ -1,7 +1,7 @@
 """Local transactions (part 4 of AMQP 1.0) with the coordinator of any broker.
 
-All messages received in a transaction are retired together at its end, so a rollback at the broker undoes only the sends. After a
-rollback the links still hold the deliveries (4.4.3), and `Ledger.requeue_everything` returns them.
+All messages received in a transaction are retired at its end, so a rollback at the broker undoes only the sends. The links then
+still hold the deliveries (4.4.3), and `Ledger.requeue_everything` returns them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Transaction:
     def commit(self) -> None:
         session = self._session
         try:
-            for producer in list(session.producers):  # their provisional outcomes come before the discharge (4.4.1)
+            for producer in list(session.producers):  # provisional outcomes come before the discharge (4.4.1)
                 producer.flush()
         except errors.PenstockError as error:
             self.mark_rollback_only(error)
@@ -136,7 +136,7 @@ class Transaction:
         self._answers[sequence] = state
 
     def _link_failed(self, error: errors.PenstockError) -> None:
-        """Handle the end of the control link: the broker rolls back the transaction that was declared on it (4.4)."""
+        """The broker rolls back the transaction that was declared on the link (4.4)."""
         if self.id is not None:
             self.mark_rollback_only(error)
         self.id = None

@@ -1,12 +1,12 @@
 """Workers: a function handles the messages of a queue, several at a time, until it is stopped.
 
-`penstock work module:handle` and `handle.run(connection, stop)` run it. A message is accepted when the function returns. If the
-function raises, the message comes again after a time that doubles with each attempt. After `retries` repetitions it is rejected
-with the error as the reason. A function may also settle the message itself: `message.reject("why")`.
+`penstock work module:handle` and `handle.run(connection, stop)` run it. A message is accepted when the function returns. If it
+raises, the message comes again after a time that doubles with each attempt. After `retries` repetitions it is rejected with the
+error as the reason. A function may also settle the message itself: `message.reject("why")`.
 
 Each of `concurrency` threads has a session and takes one message after another. If a thread is busy for LOOK_S while another is
-idle, the messages that wait at the busy one return to the broker, which delivers them again. An `async` function runs on an event
-loop of its thread.
+idle, the messages that wait at it return to the broker, which delivers them again. An `async` function runs on an event loop of
+its thread.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ _LOG = logging.getLogger("penstock.worker")
 
 Handler = Callable[[ReceivedMessage], Any]
 
-#: Seconds between two checks of `stop`, and for other threads that need help.
+#: Seconds between two checks of `stop`, and for threads that need help.
 LOOK_S = 0.2
-#: Messages that wait at a thread, while all threads are busy.
+#: Messages that wait at a thread while all threads are busy.
 PREFETCH = 2
 #: Seconds that running handlers have after a stop. Then their messages return.
 GRACE_S = 30.0
 
 
 class Counts(NamedTuple):
-    """Messages of a worker since it started, by outcome.
+    """Messages of a worker since its start, by outcome.
 
     Attributes:
-        accepted: Messages whose handler has returned.
-        retried: Messages that returned after an error.
-        rejected: Messages that failed too often.
-        other: Messages that the handler settled itself, or that the broker revoked.
-        running: Messages in work now.
+        accepted: The handler has returned.
+        retried: They returned after an error.
+        rejected: They failed too often.
+        other: The handler settled them itself, or the broker revoked them.
+        running: In work now.
         seconds: Time in handlers, all threads together.
     """
 
@@ -62,7 +62,7 @@ class Counts(NamedTuple):
 
 
 class _Lane:
-    """One thread of a worker. `begun` is when its message began, on the monotonic clock; None while it is idle."""
+    """One thread of a worker. `begun`: when its message began, on the monotonic clock; None while idle."""
 
     def __init__(self) -> None:
         self.consumer: Consumer | None = None
@@ -116,7 +116,7 @@ class Worker(Public):
 
     @property
     def counts(self) -> Counts:
-        """Counts of all threads."""
+        """Of all threads."""
         with self._lock:
             return self._counts
 
@@ -126,7 +126,7 @@ class Worker(Public):
         Args:
             connection: Connection to the broker, which stays open.
             stop: Ends the work. No message is taken after it is set.
-            grace_s: Seconds that running handlers have after the stop.
+            grace_s: Seconds that running handlers then have.
 
         Returns:
             Whether every running handler has ended in that time.
@@ -211,7 +211,7 @@ def worker(
     Args:
         queue: Name of the queue.
         concurrency: Number of messages in work, each on its own thread.
-        retries: Further attempts after the first failure. None: the queue's `maxAttempts`.
+        retries: As of `Worker`.
         retry_after: Seconds, or a `timedelta`, from the first failure to the next attempt; doubled after each.
         max_retry_after: Limit of that time.
         selector: Only messages that match.
@@ -235,7 +235,7 @@ def worker(
 
 
 def run_all(workers: Sequence[Worker], connection: Connection, stop: threading.Event, grace_s: float = GRACE_S) -> bool:
-    """Run several workers on one connection until `stop` is set. Returns whether all handlers have ended in `grace_s` seconds."""
+    """Run workers on one connection until `stop` is set. Returns whether all handlers have ended in `grace_s` seconds."""
     failures: list[BaseException] = []
     threads = []
     for worker in workers:

@@ -1,7 +1,7 @@
 """A client of the Flight plane (docs/protocols/flight.md): JSON out, JSON in, Penstock's errors raised.
 
-With an `amqp://` or `amqps://` address it asks the broker for its Flight endpoint. It asks again when the endpoint may have
-changed: its token has expired, or it does not answer.
+With an AMQP address it asks the broker for its Flight endpoint. It asks again when the endpoint may have changed: its token has
+expired, or it does not answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..credentials import NOBODY, Credentials
 from ..discovery import Endpoint
 from .putting import Batches, Put, Sent, SourceFailed
 
-#: Seconds after which the next call replaces a token, which is valid for an hour: tasks that wait for their start need it.
+#: Seconds after which the next call replaces a token, valid for an hour: tasks that wait for their start need it.
 TOKEN_FRESH_S = 1200.0
 #: Seconds until the next attempt if that failed.
 RENEW_AGAIN_S = 60.0
@@ -31,7 +31,7 @@ _Result = TypeVar("_Result")
 
 
 def check(url: str, credentials: Credentials) -> None:
-    """Raise InvalidRequest for credentials that do not fit the URL, or that would cross the network in the open."""
+    """Raise InvalidRequest for credentials that do not fit the URL, or would cross the network in the open."""
     if credentials.certificates and not url.startswith(("grpc+tls://", "amqps://")):
         raise errors.InvalidRequest(f"certificates have no meaning for {url}: use grpc+tls:// or amqps://, or leave them out")
     host = url.partition("://")[2].rpartition(":")[0]
@@ -46,8 +46,7 @@ class Client:
     """One connection to the broker at `url`, for any number of threads.
 
     `known` is an endpoint that was discovered for the URL before, perhaps by another process. `timeout_s` limits every wait for
-    the broker, for an answer or during a stream; None: `timeouts.SILENCE_S`. `program` names the kind of program in the broker's
-    audit log.
+    the broker; None: `timeouts.SILENCE_S`. `program` names the kind of program in the broker's audit log.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Client:
         self._fresh_until = float("inf")
         self._lost = False
         self._closed = False
-        #: For another client's `known`. It contains the token, which is a secret.
+        #: For another client's `known`. Its token is a secret.
         self.endpoint = Endpoint("")
         self._flight: Any = None
         self._program = (b"penstock-client", program.encode())
@@ -93,7 +92,7 @@ class Client:
         return answer
 
     def put(self, command: dict[str, Any], schema: pa.Schema, batches: Iterable[Sent], *, window: int = 8) -> dict[str, Any]:
-        """Send record batches; return the last acknowledgement, which confirms that all are durable. In a pair the octets are the
+        """Send record batches; return the last acknowledgement, which confirms that all are durable. The octets of a pair are the
         batch's metadata. At most `window` batches are unacknowledged.
         """
         descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
@@ -157,7 +156,7 @@ class Client:
             if not self._discovers or not may_repeat():
                 raise
         except errors.PeerError:
-            self._lost = True  # the broker may have started again elsewhere; the next call discovers it
+            self._lost = True  # the broker may have restarted elsewhere; the next call discovers it
             raise
         self._renew(used)
         return self._attempt(attempt)
@@ -190,7 +189,7 @@ class Client:
         else:  # a broker that gives no token has no users
             authorization = None if self._discovers else self._credentials.authorization()
         self._headers = [self._program, *([] if authorization is None else [(b"authorization", authorization.encode())])]
-        # The old client is not closed, because another thread may use it. It ends with its last user.
+        # The old client is not closed: another thread may use it. It ends with its last user.
         if self.endpoint.url != endpoint.url:
             self._flight = self._connected(endpoint.url)
         self.endpoint = endpoint

@@ -1,5 +1,5 @@
-"""One put of the Flight plane. It may be repeated with a new token until the broker acknowledges a batch. Until then the client
-keeps the batches.
+"""One put of the Flight plane. Until the broker acknowledges a batch, the client keeps all batches, and may repeat the put with a
+new token.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ..timeouts import Steps
 
 log = logging.getLogger("penstock")
 
-#: Seconds after which a write that the broker does not take also reads the broker's signs of life.
+#: Seconds after which a write that the broker does not take also reads its signs of life.
 LISTEN_S = 2.0
 #: Limit of unacknowledged bytes, besides the last batch: twice the bytes that a broker takes ahead of its disk.
 MOST_AHEAD_BYTES = 64 << 20
 
-#: A record batch, or a pair of a batch and its metadata.
+#: A record batch, or a batch and its metadata.
 Sent: TypeAlias = "pa.RecordBatch | tuple[pa.RecordBatch, bytes]"
 
 
 class SourceFailed(BaseException):
-    """The caller's own source raised `error`, which is not an answer of the broker."""
+    """The caller's own source raised `error`, not the broker."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
@@ -39,7 +39,7 @@ class SourceFailed(BaseException):
 
 
 class Batches:
-    """The caller's batches. Until an acknowledgement, iterating again begins with the first batch."""
+    """The caller's batches. Until an acknowledgement, iterating begins again with the first batch."""
 
     def __init__(self, batches: Iterable[Sent]) -> None:
         self._source = _from_source(batches)
@@ -111,8 +111,8 @@ class Put:
             self._take_acknowledgement()
 
     def _write(self, batch: Sent) -> None:
-        """Send a batch. A broker that takes no batch sends signs of life, so a write that lasts also reads them. The first write
-        always reads: a failed write would lose an acknowledgement that has come.
+        """Send a batch. A broker that takes no batch sends signs of life, so a long write also reads them. The first write always
+        reads: a failed write would lose an acknowledgement that has come.
         """
         written = self._steps.begin(partial(_write, self._writer, batch))
         if self._batches.are_all_here:
@@ -144,21 +144,21 @@ class Put:
             self._ahead.popleft()
 
     def _log_full(self) -> None:
-        """Log once that the broker waits for room in a queue."""
+        """The broker waits for room in a queue: logged once."""
         queue, timeout_s = self._last.pop("fullQueue", None), self._last.pop("timeoutS", None)
         if queue is not None and not self._has_logged:
             self._has_logged = True
             log.warning("queue %r is full: this write waits for room, and fails if it stays full for %g s", queue, timeout_s)
 
     def _end(self) -> None:
-        """End the call. `close` alone would first wait for the read of `_listening`, and only then end the call at the broker."""
+        """`close` alone would first wait for the read of `_listening`, and only then end the call at the broker."""
         if self._writer is None or self._steps.stuck:
             return
         with suppress(pa.ArrowException):  # `close` raises the reason
             self._steps.take(self._writer.done_writing)
         with suppress(pa.ArrowException, errors.PeerError):
             if self._answer is not None:
-                self._take_acknowledgement()  # batches that were acknowledged before a refusal are not sent again
+                self._take_acknowledgement()  # batches acknowledged before a refusal are not sent again
         self._steps.take(self._writer.close)
 
 

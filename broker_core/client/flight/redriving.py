@@ -1,7 +1,7 @@
 """Chosen dead letters, back to the queues that they came from.
 
-A redriven message has left the dead-letter queue, and no other message gets its sequence number. So an interrupted client repeats
-a request with the same numbers, and no message is redriven twice.
+A redriven message has left the dead-letter queue, and no other message gets its sequence number. So repeating a request with the
+same numbers redrives no message twice.
 """
 
 from __future__ import annotations
@@ -15,23 +15,21 @@ import pyarrow.compute as pc
 
 from .connection import Client
 
-#: Ranges of one request, which stays below 1 MiB with the longest sequence numbers.
+#: Of one request, which stays below 1 MiB with the longest sequence numbers.
 RANGES_A_REQUEST = 20_000
-#: Seconds for the answer to one request.
+#: Seconds until the answer.
 ANSWER_S = 600.0
 
 
 class Ranges(NamedTuple):
-    """Sequence numbers: parallel arrays of the first and the last of each range, both included."""
+    """Parallel arrays of first and last sequence numbers, both included."""
 
     firsts: pa.Int64Array
     lasts: pa.Int64Array
 
 
 class RedriveTotals(NamedTuple):
-    """Messages that are back in their queues, and messages that stayed because their queue is deleted or full, or has a newer
-    value.
-    """
+    """As `RedriveResult` of `client.app`."""
 
     messages: int
     stayed: int

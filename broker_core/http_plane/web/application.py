@@ -1,4 +1,4 @@
-"""Paths and their answers. Credentials come in `Authorization` or in the cookie of a session; the broker checks them."""
+"""Paths and their answers. Credentials come in `Authorization` or in a session's cookie; the broker checks them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .files import Files
 from .guards import SAFE, Guards
 from .sessions import PageSession, Sessions
 
-MAX_PLOTS = 1000  # queues in one request for history
+MAX_PLOTS = 1000  # queues in one request
 LIVE_S = 5.0  # the broker is alive if it answers within
 CSRF_HEADER = "x-csrf-token"
 PAGE = Path(__file__).parents[1] / "page"
@@ -76,7 +76,7 @@ class _Application:
     def __init__(self, channel: Channel, hello: dict[str, Any]) -> None:
         self._channel = channel
         self._secure: bool = hello["http_tls"]
-        # Browsers send a cookie to every port of a host, so each broker of a host needs its own name.
+        # Browsers send a cookie to every port of a host, so each broker needs its own name.
         self._cookie = f"{'__Host-' if self._secure else ''}penstock-{hello['port']}"
         limits = ("http_sessions", "http_sessions_per_user", "http_session_idle_s", "http_session_s")
         self._sessions = Sessions(*(hello[name] for name in limits))
@@ -105,7 +105,7 @@ class _Application:
         return replies.json(answer.body, answer.status)
 
     async def _probe(self, op: str) -> ChannelAnswer:
-        """Ask the broker once for all probes that arrive meanwhile. Any client may send probes."""
+        """Ask the broker once for all probes that arrive meanwhile: any client may send them."""
         asking = self._probes.get(op)
         if asking is None:
             asking = asyncio.ensure_future(self._channel.probe(op, LIVE_S))
@@ -213,13 +213,13 @@ class _Application:
         return authorization, user
 
     def _user_of(self, request: Request, authorization: str | None) -> str | None:
-        """Return the user of credentials that the broker accepted before; None if it must be asked."""
+        """Return the user of credentials that the broker accepted before, if any."""
         user = self._credentials.user_of(authorization)
         request.state.connection.assign(user)
         return user
 
     async def _authorization(self, request: Request) -> str | None:
-        """Raises RequestRefused if a change has a cookie alone."""
+        """Raises RequestRefused if a change has only a cookie."""
         header = request.headers.get("authorization")
         if header is not None:
             return header
@@ -240,7 +240,7 @@ class _Application:
                 self._credentials.remember(f"Bearer {session.token}", session.user)
 
     async def _ask(self, request: Request, op: str, body: bytes = b"", *, user: str | None, **header: Any) -> ChannelAnswer:
-        """Ask the broker for a user; None before a login."""
+        """`user`: None before a login."""
         connection: HttpConnection = request.state.connection
         try:
             is_gone = connection.transport.is_closing
@@ -260,7 +260,7 @@ class _Application:
         return answer
 
     def _accepted(self, answer: ChannelAnswer) -> ChannelAnswer:
-        """Raises RequestRefused with an error of the broker."""
+        """Raises RequestRefused with the broker's error."""
         if answer.status != 200:
             raise replies.RequestRefused(self._reply(answer))
         return answer
@@ -276,7 +276,7 @@ class _Application:
 
 
 def _door(request: Request) -> str:
-    """Browsers say that a request comes from the page; other programs do not send this header."""
+    """Browsers report that a request comes from the page; other programs do not send this header."""
     return "page" if "sec-fetch-site" in request.headers else "api"
 
 

@@ -12,7 +12,7 @@ MAX_STRANGER_BODY_BYTES = 16 << 10  # before a login: the longest password in JS
 
 
 async def read(request: Request, *, is_user: bool) -> bytes:
-    """The body must be JSON: a form of a foreign page cannot send JSON."""
+    """The body must be JSON, which a form of a foreign page cannot send."""
     most = MAX_BODY_BYTES if is_user else MAX_STRANGER_BODY_BYTES
     length = request.headers.get("content-length", "0")
     if len(length) > 20 or int(length) > most:

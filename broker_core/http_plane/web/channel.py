@@ -19,10 +19,10 @@ from ...children import frames
 from ...children.frames import ChildFrame
 
 MAX_WAITING = 256  # questions of users without an answer; the next request is refused and may be repeated
-MAX_WAITING_OF_USER = 128  # of one user: half of all. Clients without a user name count as one user
+MAX_WAITING_OF_USER = 128  # of one user: half of all. Clients without a user name count as one
 MAX_WAITING_OF_STRANGERS = 512  # of all clients before their login: twice the limit of their connections
-STRANGERS_TOGETHER = 4  # questions of strangers that the broker answers together, half of its threads: a password check is slow
-ANSWER_S = 60.0  # the longest wait for an answer
+STRANGERS_TOGETHER = 4  # of strangers, answered together by half of the broker's threads: a password check is slow
+ANSWER_S = 60.0
 
 
 class Busy(Exception):
@@ -34,7 +34,7 @@ class Silent(Exception):
 
 
 class BrokerGone(Exception):
-    """The client has closed its connection before its question was sent."""
+    """The client was gone before its question was sent."""
 
 
 class ChannelAnswer(NamedTuple):
@@ -72,12 +72,12 @@ class Channel:
         threading.Thread(target=self._write, name="questions", daemon=True).start()
 
     async def probe(self, op: str, limit_s: float) -> ChannelAnswer:
-        """Ask the broker for its health, ahead of waiting questions. Raises Silent."""
+        """Ask for the broker's health, ahead of waiting questions. Raises Silent."""
         return await self._ask(op, b"", limit_s, {})
 
     async def ask(self, op: str, body: bytes, user: str | None, is_gone: Callable[[], bool], **header: Any) -> ChannelAnswer:
-        """Ask the broker for a user, or with None for a stranger, in the order of the strangers' questions. Raises Busy,
-        BrokerGone if the client has closed its connection, and Silent."""
+        """Ask for a user, or with None for a stranger, in the order of the strangers' questions. Raises Busy, Silent, and
+        BrokerGone if the client has closed its connection."""
         of_users = self._waiting_of.total() - self._waiting_of[None]
         most = MAX_WAITING_OF_STRANGERS if user is None else MAX_WAITING_OF_USER
         if self._waiting_of[user] >= most or (user is not None and of_users >= MAX_WAITING):

@@ -1,5 +1,5 @@
-"""Connections of clients: uvicorn's, with limits of time and memory. A client has a time limit for its request and for reading
-the answer, even if bytes move slowly."""
+"""Connections of clients: uvicorn's, with limits of time and memory. The time for a request and for reading the answer is limited
+even if bytes move slowly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from . import replies
 from .framing import StrictConnection
 from .shares import Shares
 
-READ_BYTES = 16 << 10  # read from a connection in one step; a waiting client can occupy twice that
+READ_BYTES = 16 << 10  # read in one step; a waiting client can occupy twice that
 WRITE_BYTES = 32 << 10  # of an answer that a client has not read before this process pauses
 DISCARDED_BYTES = 4 << 20  # of a body that are read and dropped after the answer, so that the client can read the answer
 IDLE_S = 30.0  # between two requests on one connection
@@ -33,37 +33,37 @@ HANDSHAKE_S = 10.0  # TLS
 ANSWER_S = 60.0  # for reading an answer: the largest have a few MiB
 STOP_S = 2.0  # for running requests when the broker stops
 LOOK_S = 0.5  # between two checks of time limits
-ACCEPTED_TOGETHER = 64  # connections accepted before other work continues, so that a probe does not wait behind thousands
-ACCEPT_PAUSE_S = 1.0  # after a connection that could not be accepted because no file descriptor was left
+ACCEPTED_TOGETHER = 64  # connections accepted before other work continues: a probe does not wait behind thousands
+ACCEPT_PAUSE_S = 1.0  # after a shortage of file descriptors
 SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 log = logging.getLogger("penstock.http")
-log.addFilter(LogLimit())  # a client may be refused a thousand times a second
+log.addFilter(LogLimit())  # refusals may come a thousand times a second
 
 _read_buffer = memoryview(bytearray(READ_BYTES))  # shared by all connections: its content is copied before the next read
 
 
 class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
-    """A connection of a client. It is in its server's shares from its construction until it is closed."""
+    """A connection of a client. It is in its server's shares from construction until it is closed."""
 
     begun: float | None = None  # when the wait for a request, or for its rest, began
     unread: float | None = None  # when the wait for the client to read began
     entering: asyncio.Task[None] | None = None  # until the TLS handshake is done
-    is_made = False  # whether the handshake is done
+    is_made = False  # whether it is done
 
     def __init__(self, config: uvicorn.Config, state: Any, shares: Shares, peer: str) -> None:
         super().__init__(config, state, {"connection": self}, asyncio.get_running_loop())
         self.conn: StrictConnection = StrictConnection()
         self.peer = peer
         self._shares = shares
-        self._body = self._answer = 0  # bytes that the application holds
-        self._discarded = 0  # bytes of a body that came after its answer
+        self._body = self._answer = 0  # that the application holds
+        self._discarded = 0  # of a body, after its answer
 
     # --- for the application
 
     @property
     def is_served(self) -> bool:
-        """True if its request is complete and waits for this process or the broker, rather than for the client."""
+        """True if its complete request waits for this process or the broker, not for the client."""
         cycle = self.cycle
         begun = cycle is not None and not cycle.response_complete and not cycle.more_body
         return begun and not self.transport.get_write_buffer_size()
@@ -78,8 +78,8 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
 
     @property
     def must_drain(self) -> bool:
-        """True if the body must be read before the answer. The client wants the connection closed after the answer, and a close
-        with unread bytes would destroy the answer."""
+        """True if the body must be read before the answer: the client wants the connection closed then, and a close with unread
+        bytes would destroy the answer."""
         ends = self.scope["http_version"] == "1.0" or CLOSE_HEADER in self.headers
         return ends and self.cycle.more_body and not self.must_close
 
@@ -154,7 +154,7 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
         self._account()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse an invalid request and close the connection: the start of the next request is unknown."""
+        """Refuse an invalid request and close the connection: the next request has an unknown start."""
         error = self.conn.refusal
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True  # no more data follows
@@ -225,7 +225,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._listening, self._tls, self._request_timeout_s = listening, tls, request_timeout_s
         self._shares, self._starved = Shares(most), starved
-        sslproto.SSLProtocol.max_size = 2 * READ_BYTES  # the buffer of each TLS connection; 256 KiB by default
+        sslproto.SSLProtocol.max_size = 2 * READ_BYTES  # of each TLS connection; 256 KiB by default
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, with limits that uvicorn lacks: on connections, and on the time of the TLS handshake."""

@@ -1,4 +1,4 @@
-"""Counts of all queues, from the broker and for the page."""
+"""Counts of all queues, for the page."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class CountColumns:
         self.columns = {name: numbers[at * count : (at + 1) * count] for at, name in enumerate(header["columns"])}
 
     def limited(self, most: int) -> tuple[list[str], dict[str, array[int]], int]:
-        """Return at most `most` queues, by falling number of messages, and the number of other queues. The others are one
-        sum under the name ""."""
+        """Return at most `most` queues, by falling number of messages, and the number of the others, which are one sum named
+        ""."""
         if len(self.names) <= most:
             return self.names, self.columns, 0
         depth = [sum(counts) for counts in zip(*(self.columns[state] for state in STATES), strict=True)]
@@ -40,7 +40,7 @@ def _summed(column: str, values: list[int]) -> int:
 
 
 class CountsText:
-    """Counts in JSON. Unchanged columns are reused from the previous request."""
+    """In JSON. Unchanged columns are reused from the previous request."""
 
     def __init__(self) -> None:
         self._formed: dict[str, tuple[list[str] | array[int], str]] = {}

@@ -1,5 +1,5 @@
-"""Credentials that the broker has accepted recently: they assign a request to the budget of its user before the broker is
-asked. The broker decides about every request."""
+"""Credentials that the broker has accepted recently: a request counts for their user before the broker, which decides about every
+request, is asked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REMEMBERED = 10_000  # 200 bytes each; as many as the passwords that the broker 
 
 
 class RequestCredentials:
-    """Users by their header `authorization`. A broker without users accepts requests without the header."""
+    """Users by their header `authorization`. A broker without users accepts requests without it."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
@@ -33,5 +33,5 @@ class RequestCredentials:
         self._users.pop(self._mark(authorization), None)
 
     def _mark(self, authorization: str | None) -> bytes:
-        """Return a MAC of the header, so that passwords do not stay in memory."""
+        """A MAC, so that passwords do not stay in memory."""
         return b"" if authorization is None else hashlib.blake2b(authorization.encode(), digest_size=16, key=self._key).digest()

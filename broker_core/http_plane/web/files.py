@@ -1,4 +1,4 @@
-"""The files of the page, read once at the start. Requests never reach the file system."""
+"""The files of the page, read once: requests never reach the file system."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import h11
 from h11._receivebuffer import ReceiveBuffer
 
 MAX_HEAD_BYTES = 32 << 10  # of a request's first line and headers, and of the trailers after its body
-MAX_HEADERS = 100  # lines in a head; a browser sends about 20. Each line costs several objects
+MAX_HEADERS = 100  # lines in a head; a browser sends about 20. Each costs several objects
 FRAMING_BYTES = 8  # that chunked encoding may add to each byte of a body: 1-byte chunks add 5
 FRAMING_SLACK_BYTES = 64 << 10  # beyond that: chunk extensions are read and ignored, and must end
 
@@ -18,7 +18,7 @@ _FRAMING = (b"content-length", b"transfer-encoding")
 
 
 class StrictConnection(h11.Connection):
-    """A server's side of one connection. `next_event` raises RemoteProtocolError for a request that is refused."""
+    """`next_event` raises RemoteProtocolError for a request that is refused."""
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER, MAX_HEAD_BYTES)
@@ -61,7 +61,7 @@ class _StrictBuffer(ReceiveBuffer):
 
 
 def _check_block(block: bytearray) -> None:
-    """Refuse an invalid block of lines, which may be incomplete."""
+    """The block may be incomplete."""
     lines = block.count(b"\r\n")
     if block.count(b"\n") != lines:
         raise h11.RemoteProtocolError("a line of the head ends without CR: end each line with CR LF")

@@ -1,7 +1,7 @@
 """Guards against foreign pages: their requests are refused, and they cannot use the answers.
 
 - `Host` must be a name of this broker. A foreign page could otherwise point its own name to this address, and be of the same
-  origin (DNS rebinding). A numeric address is always accepted.
+origin (DNS rebinding). A numeric address is always accepted.
 - A change from a page must come from our page (`Origin`, `Sec-Fetch-Site`).
 - A request with a cookie must prove that its page can read our answers (`sessions`).
 """
@@ -31,7 +31,7 @@ HEADERS = {
 }
 
 
-PIECE_BYTES = 32 << 10  # of an answer in one step, so that a slow client occupies no more
+PIECE_BYTES = 32 << 10  # of an answer in one step: a slow client occupies no more
 
 
 async def in_pieces(send: Send, message: Message) -> None:
@@ -52,7 +52,7 @@ async def _drain(receive: Receive) -> None:
 
 
 class Guards:
-    """Middleware. `names`: host names of this broker, besides localhost."""
+    """Middleware. `names`: of this broker, besides localhost."""
 
     def __init__(self, application: ASGIApp, names: Iterable[str]) -> None:
         self._application = application

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, from the broker's numbers. A test compares them with the list in docs/http.md."""
+"""Metrics for Prometheus. A test compares them with the list in docs/http.md."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ COUNTERS = (
 
 
 class QueueText:
-    """The text of the metrics of queues. Unchanged lines are reused from the previous scrape: prometheus_client takes twenty
-    times as long, which would delay messages."""
+    """Metrics of queues. Unchanged lines are reused from the previous scrape: prometheus_client takes twenty times as long, which
+    would delay messages."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._names: list[str] = []
         self._labels: list[str] = []
-        self._formed: dict[tuple[str, str], _Formed] = {}  # by metric and its other labels
+        self._formed: dict[tuple[str, str], _Formed] = {}  # by metric and other labels
 
     def form(
         self, time: int, names: list[str], columns: dict[str, array[int]], reasons: dict[str, str], *, total_in_help: bool
@@ -108,7 +108,7 @@ class QueueText:
         return [described, *(self._samples(total, values, more) for values, more in samples)]
 
     def _samples(self, metric: str, values: Sequence[float | None], more: str = "") -> bytes:
-        """`more`: other labels than the queue. A queue with the value None has no line."""
+        """`more`: other labels than the queue. A value None has no line."""
         formed = self._formed.get((metric, more))
         if formed is None:
             lines = [_line(metric, label, more, value) for label, value in zip(self._labels, values, strict=True)]
@@ -124,8 +124,6 @@ class QueueText:
 
 
 class _Formed(NamedTuple):
-    """The lines of a metric, and their values."""
-
     values: Sequence[float | None]
     lines: list[str]
     text: bytes
@@ -134,8 +132,8 @@ class _Formed(NamedTuple):
 def text_of(
     header: dict[str, Any], table: bytes, most: int, process: ProcessCollector, queue_text: QueueText, accepted: str
 ) -> tuple[list[bytes], str]:
-    """Return a scrape in parts and its content type: OpenMetrics or the older format, as the client accepts. `most`: queues
-    with their own metrics. `queue_text`: lines of earlier scrapes."""
+    """Return a scrape in parts and its content type, as the client accepts: OpenMetrics or the older format. `most`: queues with
+    their own metrics. `queue_text`: lines of earlier scrapes."""
     openmetrics = OPENMETRICS in accepted
     encoder, kind = choose_encoder(f"{OPENMETRICS}; version=1.0.0" if openmetrics else "")
     columns = CountColumns(header, table)
@@ -157,7 +155,7 @@ def _escaped(name: str) -> str:
 
 
 class _Broker(Collector):
-    """Metrics of the whole broker. `summed`: number of queues without their own metrics."""
+    """`summed`: number of queues without their own metrics."""
 
     def __init__(self, broker: dict[str, Any], queues: int, summed: int, process: ProcessCollector) -> None:
         self._broker, self._queues, self._summed, self._process = broker, queues, summed, process
@@ -198,7 +196,7 @@ class _Broker(Collector):
 
 
 def _of_users(users: dict[str, dict[str, int]]) -> Iterator[Metric]:
-    """`users`: the number of connections by protocol and user."""
+    """`users`: connections by protocol and user."""
     family = Gauge("penstock_user_connections", "Open connections, by user and protocol.", labels=["user", "protocol"])
     for protocol, counts in users.items():
         for user, count in counts.items():

@@ -20,7 +20,7 @@ from .application import application
 from .channel import Channel
 from .connections import Server
 
-NICE = 5  # the broker has priority if processors are scarce
+NICE = 5  # the broker has priority
 
 log = logging.getLogger("penstock.http")
 

@@ -1,4 +1,4 @@
-"""Replies in the form of the broker's replies."""
+"""Replies in the broker's form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RequestRefused(Exception):
 
 
 class Parts(Response):
-    """An answer that is sent in parts: to join and copy a large one takes longer than to render it."""
+    """An answer in parts: to join and copy a large one takes longer than to render it."""
 
     def __init__(self, parts: Sequence[bytes], content_type: str) -> None:
         super().__init__(headers={"content-type": content_type, "content-length": str(sum(map(len, parts)))})

@@ -1,8 +1,7 @@
 """Logins of the page. They live in this process, and end with it.
 
-A session has two secrets. Browsers add the cookie to every request, also to requests from foreign pages. A foreign page cannot
-read the other secret, which must be in a header of every change. Both are new at each login, so a cookie cannot be planted
-before a login.
+A session has two secrets. Browsers add the cookie to every request, also from foreign pages. These cannot read the other secret,
+which must be in a header of every change. Both are new at each login, so a cookie cannot be planted before it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-RENEW_S = 600.0  # age of a token at which it is renewed; it is valid for an hour
+RENEW_S = 600.0  # age at which a token is renewed; it is valid for an hour
 
 
 @dataclass
@@ -40,10 +39,10 @@ class Sessions:
     ) -> None:
         self._most, self._most_of_one = most, most_of_one
         self._idle_s, self._longest_s, self._clock = idle_s, longest_s, clock
-        self._sessions: OrderedDict[str, PageSession] = OrderedDict()  # by the cookie's value; the one used last is the last
+        self._sessions: OrderedDict[str, PageSession] = OrderedDict()  # by the cookie's value; the last used one is the last
 
     def begin(self, user: str, token: str) -> tuple[str, PageSession]:
-        """Return the value of the session's cookie, and the session. Beyond a limit the session that was idle longest ends."""
+        """Return the value of the cookie, and the session. Beyond a limit the session that was idle longest ends."""
         now = self._clock()
         name, session = secrets.token_urlsafe(32), PageSession(user, token, now, now, now)
         self._sessions[name] = session

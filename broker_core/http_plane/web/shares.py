@@ -1,9 +1,9 @@
 """Budgets of connections, in number and bytes: one for strangers, one for users.
 
-A stranger is a client before its login. All strangers share one budget, and all users share a larger one. A new connection is
-always accepted. When a budget is used up, the address or user that uses the most loses the connection that has waited longest for
-its client. So a health probe from another address is served, and slow strangers do not affect users. A user's request that waits
-for the broker is not interrupted.
+A stranger is a client before its login. All strangers share one budget, and all users a larger one. A new connection is always
+accepted. When a budget is used up, the address or user that uses the most loses the connection that has waited longest for its
+client. So a health probe from another address is served, and slow strangers do not affect users. A user's request that waits for
+the broker is not interrupted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ...security.failed_logins import host_of, on_this_machine
 
-MAX_STRANGERS = 256  # connections before a login, or half of all connections if that is less. A login takes milliseconds
+MAX_STRANGERS = 256  # connections before a login, at most half of all. A login takes milliseconds
 STRANGERS_BYTES = 8 << 20  # of all strangers: heads, small bodies, and unread answers
 USERS_BYTES = 16 << 20  # of all users, such as 16 of the largest bodies: 64 MiB with the overhead of connections
 
@@ -82,7 +82,7 @@ class RequestShare:
         self.held += change
 
     def connections(self) -> Iterator[Sharing]:
-        """Yield the connections of remote groups first, then by falling number of connections."""
+        """Yield the connections of remote groups first, then by falling number."""
         for group in sorted(self._groups.values(), key=lambda group: (group.is_local, -len(group.connections))):
             yield from group.connections
 
@@ -93,7 +93,7 @@ class RequestShare:
 
 
 class Shares:
-    """The two shares of all connections, at most `most` together (http_max_connections)."""
+    """The shares of all connections, at most `most` together (http_max_connections)."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -102,8 +102,7 @@ class Shares:
         self._strangers, self._users = RequestShare(), RequestShare()
 
     def enter(self, connection: Sharing, peer: str) -> bool:
-        """Add a connection of a stranger, and close another one if there is no room. Return False if every connection serves
-        a user."""
+        """Add a stranger's connection, and close another one if there is no room. Return False if all serve users."""
         while len(self._strangers) >= self.most_strangers:
             self._drop(_idle(self._strangers) or next(self._strangers.connections()))
         if len(self._strangers) + len(self._users) >= self._most:
@@ -115,7 +114,7 @@ class Shares:
         return True
 
     def leave(self, connection: Sharing) -> None:
-        """The connection may be removed already."""
+        """Does nothing if it was removed before."""
         self._strangers.leave(connection)
         self._users.leave(connection)
 
@@ -160,5 +159,5 @@ class Shares:
 
 
 def _idle(share: RequestShare) -> Sharing | None:
-    """Return the connection that has waited longest for its client; None if all are served."""
+    """Return the connection that has waited longest for its client, if any."""
     return next((connection for connection in share.connections() if not connection.is_served), None)

@@ -1,4 +1,4 @@
-"""Event messages for the queue `$events`. Without this queue nothing is gathered. It is a ring, so its size is bounded."""
+"""Event messages for the queue `$events`, a ring. Without this queue nothing is gathered."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class EventHost(Protocol):
 
 
 class EventMessages:
-    """`note` is for any thread and does not wait. `look` adds the noted events to the queue; one thread calls it."""
+    """`note` is for any thread and does not wait. One thread calls `look`, which adds the noted events to the queue."""
 
     def __init__(self, host: EventHost, submit: Callable[[c.Enqueue], object]) -> None:
         self._host, self._state, self._submit = host, host.state, submit
