@@ -52,14 +52,8 @@ LISTED = 20
 class Cleaner:
     """For any thread, with no lock held. It delays no caller: it copies a piece at a time, and rests after each."""
 
-    def __init__(
-        self,
-        broker: CleanerParts,
-        wall_ms: Callable[[], int],
-        closing: threading.Event,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._broker, self._wall_ms, self._closing, self._clock = broker, wall_ms, closing, clock
+    def __init__(self, broker: CleanerParts, wall_ms: Callable[[], int], closing: threading.Event) -> None:
+        self._broker, self._wall_ms, self._closing, self._clock = broker, wall_ms, closing, time.monotonic
         self._turn = threading.Lock()
         self.writing = threading.Lock()  # of snapshots and of drops: the journal takes one at a time
         self._relocation = Relocation(broker, self._rest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any, Protocol
 
 STARVED_S = 5.0  # after a failure to accept a connection
@@ -35,21 +35,20 @@ class ConnectionSource(Protocol):
 class Connections:
     """The connections of one broker."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self) -> None:
         self._sources: tuple[ConnectionSource, ...] = ()
-        self._clock = clock
         self.few_files: str | None = None  # how the limit of open files restricts the connections
         self._starved: dict[str, float] = {}  # by protocol, when a connection last could not be accepted
 
     def cannot_accept(self, protocol: str, reason: str) -> None:
         """Note that no file descriptor was left. For any thread. Each shortage is logged once."""
-        now = self._clock()
+        now = time.monotonic()
         if now - self._starved.get(protocol, -STARVED_S) >= STARVED_S:
             log.error("%s: no connection can be accepted: %s. New connections wait, the existing ones continue", protocol, reason)
         self._starved[protocol] = now
 
     def starved(self) -> list[str]:
-        now = self._clock()
+        now = time.monotonic()
         return sorted(protocol for protocol, then in list(self._starved.items()) if now - then < STARVED_S)
 
     def register(self, source: ConnectionSource) -> None:

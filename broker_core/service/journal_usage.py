@@ -151,15 +151,12 @@ class JournalUsage:
     @property
     def bytes(self) -> npt.NDArray[np.float64]:
         """By segment: of the messages, and of the overhead of copies, so that copies are not copied again."""
-        needed: npt.NDArray[np.float64] = self._counted + self._beside * np.minimum(1.0, self._counted / self._copied)
-        return needed
+        return self._counted + self._beside * np.minimum(1.0, self._counted / self._copied)
 
     def segments_of(self, positions: Ints) -> npt.NDArray[np.int64]:
         """Return the index of each position's segment; -1 outside."""
-        indices_ = np.searchsorted(self._bases, positions, side="right") - 1
-        inside = (indices_ >= 0) & (np.asarray(positions) < self._ends[indices_])
-        indices: npt.NDArray[np.int64] = np.where(inside, indices_, -1)
-        return indices
+        indices = np.searchsorted(self._bases, positions, side="right") - 1
+        return np.where((indices >= 0) & (positions < self._ends[indices]), indices, -1)
 
     @property
     def sizes(self) -> npt.NDArray[np.float64]:
@@ -176,8 +173,7 @@ class JournalUsage:
         return np.where(self.pinned, 1.0, np.minimum(1.0, self.bytes / sizes))
 
     def unused(self) -> npt.NDArray[np.bool_]:
-        unused: npt.NDArray[np.bool_] = ~self._held & ~self.pinned
-        return unused
+        return ~self._held & ~self.pinned
 
     def count(self, held: NeededMessages) -> None:
         positions, firsts, counts = held.locations.consecutive()
