@@ -44,8 +44,8 @@ _VERSIONS = range(3, 5)  # MetadataVersion: V4 and V5; pyarrow reads no older on
 class Dictionaries:
     """Bytes of the streams' dictionaries. Thread-safe."""
 
-    def __init__(self, octets: int = DICTIONARY_BYTES) -> None:
-        self._left, self.most = octets, octets
+    def __init__(self) -> None:
+        self._left = DICTIONARY_BYTES
         self._lock = threading.Lock()
 
     def take(self, octets: int) -> None:
@@ -53,7 +53,7 @@ class Dictionaries:
         with self._lock:
             if octets > self._left:
                 raise errors.ResourceLimit(
-                    f"the dictionaries of all senders have at most {self.most} bytes together: send these columns without"
+                    f"the dictionaries of all senders have at most {DICTIONARY_BYTES} bytes together: send these columns without"
                     " dictionaries, or try again later"
                 )
             self._left -= octets
@@ -118,20 +118,19 @@ class ArrowBatchReader:
                 self._queue(protobuf.parse("put", message.view))
         if not self._pieces:
             return b""
-        piece = self._pieces.popleft()
+        piece = self._piece(octets)
         if len(piece) == octets:
             return piece
-        if len(piece) > octets:
-            self._pieces.appendleft(piece[octets:])
-            return piece[:octets]
         joined = bytearray(piece)
         while len(joined) < octets and self._pieces:
-            piece = self._pieces.popleft()
-            wanted = octets - len(joined)
-            joined += piece[:wanted]
-            if len(piece) > wanted:
-                self._pieces.appendleft(piece[wanted:])
+            joined += self._piece(octets - len(joined))
         return bytes(joined)
+
+    def _piece(self, most: int) -> memoryview | bytes:
+        piece = self._pieces.popleft()
+        if len(piece) > most:
+            self._pieces.appendleft(piece[most:])
+        return piece[:most]
 
     def _queue(self, fields: dict[int, memoryview]) -> None:
         metadata, body = fields.get(protobuf.DATA_HEADER, b""), fields.get(protobuf.DATA_BODY, b"")

@@ -59,6 +59,7 @@ class FlightPlane:
         limits, starved = ListenerLimits.of(service.settings, connections), partial(service.connections.cannot_accept, "Flight")
         self._listener = FlightListener(host, port, limits, handlers.serve, tls, starved, lambda: service.listeners)
         self.port = self._listener.port
+        self.count_connections, self.count_users = self._listener.count_connections, self._listener.count_users
         self.url = f"{self.scheme}://{in_url(host)}:{self.port}"
         self.actions = handlers.actions
         self.actions.url = self.url
@@ -101,12 +102,6 @@ class FlightPlane:
                 connection.abort()
                 return True
         return False
-
-    def count_connections(self) -> int:
-        return self._listener.count_connections()
-
-    def count_users(self) -> dict[str, int]:
-        return self._listener.count_users()
 
     def close(self) -> None:
         self._service.connections.remove(self)

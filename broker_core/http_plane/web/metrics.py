@@ -81,16 +81,13 @@ class QueueText:
             parts = [_described("penstock_queue_messages", "gauge", "Unsettled messages of the queue, by state.")]
             parts += [self._samples("penstock_queue_messages", columns[state], f',state="{state}"') for state in STATES]
             ages = [max(0, time - value) / 1e6 if value else 0 for value in columns["oldest"]]
-            parts.append(_described(OLDEST, "gauge", "Age of the oldest unsettled message; 0 without one."))
-            parts.append(self._samples(OLDEST, ages))
+            parts += self._gauge(OLDEST, "Age of the oldest unsettled message; 0 without one.", ages)
             for gauge in GAUGES:
-                parts += (_described(gauge.name, "gauge", gauge.text), self._samples(gauge.name, columns[gauge.column]))
+                parts += self._gauge(gauge.name, gauge.text, columns[gauge.column])
             for limit in LIMITS:
-                values = [value or None for value in columns[limit.column]]
-                parts += (_described(limit.name, "gauge", limit.text), self._samples(limit.name, values))
+                parts += self._gauge(limit.name, limit.text, [value or None for value in columns[limit.column]])
             shares = [None if value < 0 else value / 1000 for value in columns["fill"]]
-            parts.append(_described(FILL, "gauge", "Used part of the queue's limits; 1 if it is full."))
-            parts.append(self._samples(FILL, shares))
+            parts += self._gauge(FILL, "Used part of the queue's limits; 1 if it is full.", shares)
             for counter in COUNTERS:
                 parts += self._counter(counter.name, counter.text, [(columns[counter.column], "")], total_in_help)
             for counter in BY_REASON:
@@ -101,6 +98,9 @@ class QueueText:
                 ]
                 parts += self._counter(counter.name, counter.text, labelled, total_in_help)
             return parts
+
+    def _gauge(self, name: str, text: str, values: Sequence[float | None]) -> list[bytes]:
+        return [_described(name, "gauge", text), self._samples(name, values)]
 
     def _counter(self, name: str, text: str, samples: Sequence[tuple[Sequence[float], str]], total_in_help: bool) -> list[bytes]:
         total = f"{name}_total"
