@@ -32,8 +32,7 @@ class BlockReceiver(ReceivingLink):
         Raises:
             PenstockError: The broker has ended the link, or the connection has failed.
         """
-        blocks: list[DeliveryBlock] = self._take(None, timeout_s)
-        return blocks
+        return self._take(None, timeout_s)
 
     def accept_ids(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Accept messages, one frame for each range. Does not wait.

@@ -33,8 +33,7 @@ class Receiver(ReceivingLink):
         Raises:
             PenstockError: The broker has ended the link, or the connection has failed.
         """
-        deliveries: list[Delivery] = self._take(most, timeout_s)
-        return deliveries
+        return self._take(most, timeout_s)
 
     def _before_return(self, taken: list[Delivery]) -> None:
         if not taken[-1].settled and wants_reports(self.link):

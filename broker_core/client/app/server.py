@@ -41,6 +41,7 @@ class ServerConnection:
         self.timeout_s = connection.timeout_s
         self.links = connection.links
         self.is_penstock = connection.is_penstock
+        self.new_link_name, self.check = connection.new_link_name, connection.check
         self._connection = connection
         self._changed = changed
         self._timers = timers
@@ -72,12 +73,6 @@ class ServerConnection:
         if not self.failed:
             self._connection.end(session)
             self.flush()
-
-    def new_link_name(self) -> str:
-        return self._connection.new_link_name()
-
-    def check(self) -> None:
-        self._connection.check()
 
     def wait_until(self, done: Callable[[], bool], problem: str, limit_s: float | None = None) -> None:
         limit = self.timeout_s if limit_s is None else min(limit_s, self.timeout_s)
