@@ -1,10 +1,10 @@
 """The clients. Spark's executors use `flight` and `amqp`, which need only pyarrow and the standard library.
 
-app                         the client for applications
+app                         for applications
 amqp                        a small client that moves lists of messages
-flight                      the client of the Flight plane
+flight                      for the Flight plane
 discovery                   from a broker's AMQP address to its Flight endpoint
-timeouts                    an end for every wait at a silent broker
+timeouts                    limits of waits
 durations                   seconds or `timedelta`
 public                      the names that `dir` shows
 credentials, shared_access  users, certificates, keys of Azure Service Bus

@@ -74,7 +74,7 @@ class Credentials:
 
     def tls_context(self) -> ssl.SSLContext:
         """Return a client's context. It verifies certificates and host names, against `ca` alone if set."""
-        import ssl  # its import takes longer than the rest of this package that a task needs
+        import ssl  # imported late: it takes longer than the rest that a task needs
 
         context = ssl.create_default_context(cadata=self.ca.decode("ascii", "replace") if self.ca is not None else None)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -99,7 +99,7 @@ NOBODY = Credentials()
 
 
 def system_ca() -> bytes | None:
-    """Return the CAs that this machine trusts, as PEM, for a library that does not find them."""
+    """Return this machine's CAs as PEM, for a library that does not find them."""
     import ssl
 
     path = ssl.get_default_verify_paths().cafile
@@ -122,7 +122,7 @@ def _read(kind: str, path: str) -> bytes:
 
 @contextlib.contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """Yield a file for Python's ssl, which reads no key from memory: a file in memory, or a private one on other systems."""
+    """Yield a file for Python's ssl, which reads no key from memory: in memory, or private on other systems."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("penstock", os.MFD_CLOEXEC)
         try:

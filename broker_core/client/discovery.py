@@ -1,6 +1,6 @@
-"""From the AMQP address of a broker to its Flight endpoint, which the broker's open frame names.
+"""From the AMQP address of a broker to its Flight endpoint, which its open frame names.
 
-The AMQP library takes as long to import as the rest, so only this module imports it, when needed.
+The AMQP library takes as long to import as the rest, so it is imported when needed.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class SharedAccess:
 
 @dataclass(frozen=True)
 class ConnectionString:
-    """Contents of a connection string: the broker's AMQP URL, the key, and the entity, if any."""
+    """The broker's AMQP URL, the key, and the entity, if any."""
 
     url: str
     access: SharedAccess

@@ -1,7 +1,6 @@
 """An end for every wait at a silent broker: gRPC has a deadline for a whole call, but not for a step of a stream.
 
-A silent network (a pulled cable, a firewall that forgot the connection, a suspended host) sends no error. So a stream's blocking
-steps run in a thread, and the caller stops waiting in time.
+A silent network sends no error. So steps run in a thread, and the caller stops waiting in time.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from .. import errors
 SILENCE_S = 45.0
 #: Seconds until a waiting broker sends a sign of life.
 ALIVE_S = 10.0
-#: A broker that was given up leaves a blocked thread behind. A ping, at an interval that gRPC servers permit (five minutes),
-#: finds the dead connection and ends it. Unacknowledged data ends it sooner.
+#: A ping, at an interval that gRPC servers permit (five minutes), ends a dead connection, and the thread that is blocked there.
+#: Unacknowledged data ends it sooner.
 CHANNEL = [("grpc.keepalive_time_ms", 310_000), ("grpc.keepalive_timeout_ms", int(SILENCE_S * 1000))]
 
 _Result = TypeVar("_Result")
@@ -55,7 +54,7 @@ class Steps:
             raise silent(self._url, self._seconds)
         if not self._begun:
             self._begun = True
-            # A daemon: a blocked step does not keep the process alive.
+            # A daemon does not keep the process alive.
             threading.Thread(target=self._run, name="penstock-call", daemon=True).start()
         asked: Future[_Result] = Future()
         self._asked.put((step, asked))

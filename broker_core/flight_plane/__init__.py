@@ -1,6 +1,4 @@
-"""The Flight plane: docs/protocols/flight.md, translated into commands.
-
-From the socket up:
+"""The Flight plane: docs/protocols/flight.md, translated into commands. From the socket up:
 
 listener, transports   admission, timeouts, threads; plain sockets and TLS
 connection, frames     HTTP/2

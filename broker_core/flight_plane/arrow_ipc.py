@@ -8,8 +8,8 @@ parsed here first. These messages are refused:
 - dictionaries beyond `DICTIONARY_BYTES`;
 - one text at many places of a flatbuffer: pyarrow would make as many copies.
 
-An accepted message takes no more memory than its bytes, until the next one is requested, or for a dictionary until its stream
-ends. `batch_checks.validate` limits the size after a cast.
+A message takes no more memory than its bytes, until the next one is requested, or for a dictionary until its stream ends.
+`batch_checks.validate` limits the size after a cast.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class ArrowBatchReader:
         self._held.clear()
 
     def read(self, octets: int) -> memoryview | bytes:
-        """For pyarrow: return the next bytes of a stream in IPC's own framing, without a copy if a whole piece is requested."""
+        """For pyarrow: return the next bytes of a stream in IPC's own framing. A whole piece is not copied."""
         while not self._pieces and not self._ended:
             message = self._call.next(self.waiting)
             if message is None:
@@ -142,7 +142,7 @@ class ArrowBatchReader:
         if kind == _BATCH:
             self._metadata.append(bytes(fields.get(protobuf.APP_METADATA, b"")))
         elif kind == _DICTIONARY:
-            body = bytes(body)  # a view would keep the whole message, most of it perhaps outside of the dictionary
+            body = bytes(body)  # a view would keep the whole message
         self._pieces += [_CONTINUATION, len(metadata).to_bytes(4, "little"), metadata]
         if len(body):
             self._pieces.append(body)
@@ -186,8 +186,6 @@ def _too_much_metadata() -> errors.PenstockError:
 
 
 class _BatchSizes:
-    """Sizes that a message's metadata claims."""
-
     def __init__(self, body_length: int) -> None:
         self.body_length = body_length
         self.rows = 0
@@ -234,7 +232,7 @@ def _inspect(metadata: memoryview | bytes) -> tuple[int, tuple[int, bool] | None
 
 
 def _check_types(schema: _Table) -> None:
-    """Refuse types that no message column can have, after `_check_texts`, which limits fields and names."""
+    """Refuse types that no message column can have. `_check_texts` has limited the fields."""
     for column in schema.tables(1):
         waiting = [column]
         while waiting:
@@ -314,7 +312,7 @@ class _Table:
         return list(struct.iter_unpack("<qq", self._data[first : first + 16 * count]))
 
     def _vector(self, number: int) -> tuple[int, int]:
-        """Return the place and the length of a vector or a text; 0 if the field is missing."""
+        """Return the place and the length of a vector or a text; 0 without the field."""
         at = self._field(number)
         if at is None:
             return 0, 0
@@ -330,7 +328,7 @@ def _offset(data: memoryview, at: int) -> int:
 
 
 class ArrowBatchWriter:
-    """Frames a schema and its record batches as FlightData. Buffers are not copied: pyarrow writes them here piece by piece."""
+    """Frames a schema and its record batches as FlightData, without copies: pyarrow writes buffers here piece by piece."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema

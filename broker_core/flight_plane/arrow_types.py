@@ -1,7 +1,7 @@
 """The types of Arrow's format by number, and the types that a message column may have.
 
-pyarrow has no class for some types, and fails when such a type is read. So the numbers are checked first. A new version of the
-format appends to `NAMES`; until then its types are refused by number.
+pyarrow fails to read types for which it has no class, so the numbers are checked first. A new version of the format appends to
+`NAMES`; until then its types are refused by number.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The connection's thread feeds bytes in, and the call's own thread takes messages
 length is within the limit, its sender is authenticated, and the budget has room. Until then the sender has only the first window
 (64 KiB). Then the bytes go there from the socket without a copy.
 
-A message of at most `AHEAD_BYTES` costs the budget nothing, and a call has one such message at a time. So small requests arrive,
-for example one that makes room in a full queue, even if large messages that wait for it hold the whole budget.
+A message of at most `AHEAD_BYTES` costs the budget nothing, and a call has one such message at a time. So a small request
+arrives, for example to make room in a full queue, even if large messages that wait for that room hold the whole budget.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from .transports import Octets
 
 PREFIX_BYTES = 5  # of a gRPC message: a flag for compression, and the length
-READY_BYTES = 1 << 20  # of complete messages that wait for the call's thread; beyond it no further one is begun
+READY_BYTES = 1 << 20  # of complete messages that wait for the call's thread; beyond it none is begun
 # Bytes that a sender may send beyond allocated memory, and the size of a message that costs nothing. So a call takes twice as
 # much outside of the budget, and all calls that may run (`flight_max_calls`) 64 MiB.
 AHEAD_BYTES = 64 << 10
 
-ALIGNMENT = 64  # bytes; a message ends at a multiple, so that Arrow's buffers at its end are aligned
+ALIGNMENT = 64  # bytes; a message ends at a multiple, which aligns Arrow's buffers at its end
 HEADROOM = 64  # bytes before a message, for the framing of `arrow_ipc`
 #: The headers of every response. 0x88: status 200.
 _ANSWER = b"\x88" + frames.header_block([(b"content-type", b"application/grpc")])
@@ -81,7 +81,7 @@ class Call:
         self._waiting = 0  # bytes requested from the budget
         self._promised = False  # and granted
         self._ready: deque[CallMessage] = deque()
-        self._ready_bytes = self._cost = 0  # of the ready messages; and taken from the budget, including the message in hand
+        self._ready_bytes = self._cost = 0  # of the ready messages; and taken from the budget, also for the message in hand
         self._in_hand: int | None = None  # cost of the last message
         self._ended = False  # the peer sends no more
         self._failure: Exception | None = None
@@ -182,7 +182,7 @@ class Call:
         self._complete()  # an empty message is complete
 
     def _granted(self) -> None:
-        """Runs in another call's thread, after the budget has granted memory; this call's own thread continues."""
+        """Runs in another call's thread."""
         with self.connection.mutex:
             finished = self.finished
             if not finished:
@@ -205,7 +205,7 @@ class Call:
         self._arrived.notify_all()
 
     def _grant(self) -> None:
-        """Renew the window: for allocated memory, and a little more while messages are taken as they come."""
+        """Renew the window: for allocated memory, and a little more while messages are taken."""
         if self._limit is None or self._failure or self.finished or self.gone or self._ended or self._waiting:
             return
         ahead = AHEAD_BYTES if self._ready_bytes < READY_BYTES else 0
@@ -255,7 +255,7 @@ class Call:
                 waiting()
 
     def _is_over(self) -> bool:
-        """Return True after the peer's last message. Raises the error that prevents another one."""
+        """Return True after the peer's last message. Raises the error that prevents another."""
         if self.gone:
             raise CallGone
         if self._failure is not None:

@@ -4,9 +4,9 @@ Its own thread reads. Calls run in threads of the plane's pool, and write. A sen
 Control frames (windows, answers to pings) wait in `_waiting`, and leave with the next sender. If no thread sends, the reading
 thread sends them, and waits until the peer has taken them. It waits for another sender only to refuse a call.
 
-Before authentication, a peer's memory is bounded: a header block of 16 KiB, 64 KiB of DATA over all of its calls, and `CALLS`
-calls. That DATA is the connection's first window, which is renewed only for bytes that were taken. Later, messages have memory
-from the budget, and each call may have `calls.AHEAD_BYTES` more. The connection's window is the allocated memory plus
+Before authentication, a peer's memory is bounded: a header block of 16 KiB, 64 KiB of DATA over all calls, and `CALLS` calls.
+That DATA is the connection's first window, which is renewed only for bytes that were taken. Later, messages have memory from the
+budget, and each call may have `calls.AHEAD_BYTES` more. The connection's window is the allocated memory plus
 `frames.FIRST_WINDOW`, so a stalled call takes nothing from the others.
 """
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from .listener import FlightListener
     from .transports import FlightTransport, Octets
 
-CALLS = 64  # on one connection, including calls that the peer has given up and that still run
+CALLS = 64  # on one connection, including running calls that the peer has given up
 CLIENT_HEADER, MAX_CLIENT = b"penstock-client", 40
 HEADER_BYTES = 16 << 10  # of one request's headers, encoded and decoded
 READ_BYTES = 64 << 10  # read ahead from the socket, for bytes without a place; before authentication a third of it
-FRAME_BYTES = 1 << 20  # of DATA: a large message comes in few frames, which need few switches of the interpreter
+FRAME_BYTES = 1 << 20  # of DATA: a large message comes in few frames, with few switches of the interpreter
 SEND_BYTES = 1 << 20  # of one call before another call may send
-CONTROL_BYTES = 64 << 10  # of control frames that wait; a peer that causes more without reading is cut off
+CONTROL_BYTES = 64 << 10  # of waiting control frames; a peer that causes more is cut off
 
 log = logging.getLogger("penstock.flight")
 
@@ -135,7 +135,7 @@ class FlightConnection:
         self._whole()  # others (PRIORITY, GOAWAY, unknown ones) have no effect
 
     def _whole(self) -> None:
-        """Send control frames after a complete frame. That may take as long as the peer does not read."""
+        """Send control frames after a complete frame, as long as that takes."""
         self._begun = None
         self.settle()
 
@@ -291,7 +291,7 @@ class FlightConnection:
     # --- writing
 
     def send(self, call: Call, begin: bytes, pieces: Sequence[Octets], length: int) -> None:
-        """Send one message of a call, in frames, as its window and the connection's allow. Raises CallGone."""
+        """Send one message of a call, in frames, as both windows allow. Raises CallGone."""
         cut = _Cutter(pieces)
         while length:
             with self.mutex:
@@ -325,7 +325,7 @@ class FlightConnection:
         self._waiting += data
 
     def _answer(self, data: bytes) -> None:
-        """Send a reply that the peer causes. Too many unread ones end the connection."""
+        """Too many unread replies end the connection."""
         with self.mutex:
             if len(self._waiting) > CONTROL_BYTES:
                 raise Http2Error(Code.ENHANCE_YOUR_CALM, "the peer does not read the replies that it causes")
@@ -393,7 +393,7 @@ class FlightConnection:
         """Return the reason to end this connection, if any."""
         if self.user is None:
             return "no login in time" if now - self.since > login_timeout else None
-        begun = self._begun  # also of a finished call: its memory is held until its bytes have come
+        begun = self._begun  # also of a finished call, whose memory is held until its bytes have come
         if begun is not None and now - begun > message_timeout + FRAME_BYTES / least_rate:
             return "a frame stands still"
         with self.mutex:

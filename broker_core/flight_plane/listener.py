@@ -1,8 +1,8 @@
 """The socket of the Flight plane: admission, and the threads that serve.
 
-gRPC's own server, which pyarrow contains, does not limit connections, the time before a login, or the size of a decompressed
-message. pyarrow exposes none of its settings. So the broker implements HTTP/2 itself. Each connection has a thread, which reads,
-and each running call has one.
+gRPC's own server, which pyarrow contains without its settings, does not limit connections, the time before a login, or the size
+of a decompressed message. So the broker implements HTTP/2 itself. Each connection has a thread, which reads, and each running
+call has one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .transports import FlightTransport, PlainTransport, TlsTransport, prepare
 
 BACKLOG = 1024  # connections that wait to be accepted
 TICK_S = 0.25  # resolution of timeouts
-MESSAGE_TIMEOUT_S = 60.0  # for a message with memory to arrive, plus one second for each `LEAST_RATE` bytes of it
+MESSAGE_TIMEOUT_S = 60.0  # until a message with memory has arrived, plus one second for each `LEAST_RATE` bytes
 LEAST_RATE = 256 << 10
 IDLE_THREADS = 32  # threads that wait for another call
 ACCEPT_PAUSE_S = 0.5  # after a shortage of file descriptors
@@ -70,8 +70,8 @@ class FlightListener:
     raises.
 
     `tls` returns the context for the next connection, with ALPN `PROTOCOL`. `starved(reason)` is called for each connection that
-    stays in the backlog for lack of a file descriptor or memory. `urls` returns the broker's addresses. Raises InvalidRequest if
-    the address is not available.
+    waits for a file descriptor or memory. `urls` returns the broker's addresses. Raises InvalidRequest if the address is not
+    available.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class FlightListener:
         self._begun: dict[socket.socket, float] = {}
         self._users: Counter[str] = Counter()
         self._calls = 0
-        self._ending = 0  # finished calls whose peer has no status yet: they no longer count, and `close` waits for them
+        self._ending = 0  # finished calls whose peer has no status yet: only `close` counts them
         self._calls_of: Counter[str] = Counter()  # of running calls, by authenticated user
         self._work: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._idle = 0

@@ -24,10 +24,10 @@ from ..service import routing
 from ..service.broker import BrokerService
 from .arrow_ipc import ArrowBatchReader, too_large
 
-UNACKNOWLEDGED_BYTES = 32 << 20  # of one sender: enough to keep the disk busy while the next batches arrive
+UNACKNOWLEDGED_BYTES = 32 << 20  # of one sender: the disk stays busy while the next batches arrive
 
 
-#: Checks that the sender may send to a queue, and creates it on first use if that is configured.
+#: Checks that the sender may send to a queue, and creates it on first use if a policy does so.
 Reach = Callable[[str], Check]
 
 
@@ -45,7 +45,7 @@ def final(taken: bool) -> Iterator[None]:
 class MessageReceiver:
     """One `do_put`: record batches in, acknowledgements out as they become durable, a bounded number of bytes between them.
 
-    Acknowledgements have their own thread: the sender may wait for one before its next batch.
+    The sender may wait for an acknowledgement before its next batch, so they have their own thread.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class MessageReceiver:
             raise
 
     def _say_again(self) -> None:
-        """The next batch waits for memory, so the sender needs a sign of life."""
+        """A sign of life for the sender, whose next batch waits for memory."""
         with self._changed:
             self._silent = True
             self._changed.notify_all()
@@ -157,7 +157,7 @@ class MessageReceiver:
             raise self._failure
 
     def _target(self) -> c.Command[Any] | None:
-        """Return a command that needs the queue or exchange of the request; None if batches name theirs."""
+        """Return a command that needs the request's queue or exchange, unless batches name theirs."""
         queue, exchange, key = self._request.queue, self._request.exchange, self._request.routing_key
         if self._names_queues:
             if any(field is not None for field in (queue, exchange, key)):
@@ -193,8 +193,8 @@ class MessageReceiver:
         return {} if placed is None else {"next": placed.next}, end
 
     def _acknowledge(self) -> None:
-        """Acknowledge durable batches together until the stream is complete. The last acknowledgement is repeated while a batch
-        waits for capacity or memory: a sender gives up after a silence."""
+        """Acknowledge durable batches together until the stream is complete. Repeat the last acknowledgement while a batch waits
+        for capacity or memory: a sender gives up after a silence."""
         journal = self._service.journal
         last: dict[str, Any] = {"batches": 0, "messages": 0}
         try:
@@ -217,7 +217,7 @@ class MessageReceiver:
                         self._pending_bytes -= nbytes
                     self._changed.notify_all()
                 self._tell(json.dumps({**last, **notice}).encode())
-        except Exception as error:  # the sender left, or the journal failed: the receiving side reports it
+        except Exception as error:  # the receiving side reports it
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()

@@ -28,7 +28,7 @@ from .outcomes import OutcomeReceiver
 from .receiver import MessageReceiver
 from .streams import Streams
 
-STOP_GRACE_S = 2.0  # for running calls when the broker stops: a client may neither read nor send
+STOP_GRACE_S = 2.0  # for running calls when the broker stops: clients may neither read nor send
 SLACK_BYTES = 64 << 10  # of a request besides its JSON: an action's name, protobuf's own bytes
 NOTHING_YET = b'{"batches": 0, "messages": 0}'  # to a put whose first message waits for memory
 SERVICE = "/arrow.flight.protocol.FlightService/"
@@ -39,9 +39,8 @@ log = logging.getLogger("penstock.flight")
 class FlightPlane:
     """A Flight server on its own threads, from construction until `close`.
 
-    `access` checks users and rights. `tls` returns the context for the next connection (ALPN `listener.PROTOCOL`); the server
-    then accepts only TLS. `connections` lowers the setting for lack of file descriptors. Raises InvalidRequest if the address is
-    not available.
+    With `tls`, which returns the context for the next connection (ALPN `listener.PROTOCOL`), the server accepts only TLS.
+    `connections` lowers the setting for lack of file descriptors. Raises InvalidRequest if the address is not available.
     """
 
     def __init__(
@@ -117,7 +116,7 @@ class BrokerMistake(errors.PenstockError):
 
 
 class _Handlers:
-    """Flight's methods. Callers are authenticated before their first message is read, or more than one window of it taken."""
+    """Flight's methods. Callers are authenticated before their first message is read."""
 
     def __init__(self, service: BrokerService, access: Access, *, encrypted: bool) -> None:
         self._service = service

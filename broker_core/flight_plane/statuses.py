@@ -1,5 +1,5 @@
-"""The end of a call as a block of trailers: gRPC's status, and the fields of pyarrow's C++ server, from which Flight clients
-build the same errors."""
+"""The end of a call as trailers: gRPC's status, and the fields of pyarrow's C++ server, from which Flight clients build the same
+errors."""
 
 from __future__ import annotations
 

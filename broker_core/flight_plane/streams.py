@@ -63,7 +63,7 @@ class Streams:
         return schema, self._batch(request, queue, slices, missing, stored=True), check
 
     def _read(self, request: r.BatchPart, missing: MissingRows) -> tuple[str, Iterator[BlockSlice]]:
-        """The first read of a batch is durable in the journal when this returns: before bytes leave."""
+        """The first read of a batch is durable before bytes leave."""
         loss = request.fail_on_data_loss
         names = request.lease, request.run, request.epoch
         reader = r.spark_batch(request)

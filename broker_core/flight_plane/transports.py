@@ -40,7 +40,7 @@ class PlainTransport:
 
 
 class TlsTransport:
-    """TLS, server side. A lock guards OpenSSL's object, which allows one thread at a time; it is never held while waiting for the
+    """TLS, server side. A lock guards OpenSSL's object, which allows one thread at a time; it is not held during waits for the
     socket. `_sending` keeps the order of sent bytes."""
 
     def __init__(self, connection: socket.socket, context: ssl.SSLContext) -> None:

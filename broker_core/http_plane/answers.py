@@ -1,5 +1,5 @@
 """Answers to the questions of the HTTP process, which decides nothing. A question has an `op`, and the client's address and
-`authorization`: for a login of the page, its token."""
+`authorization`: a token for a login of the page."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _HttpError(Exception):
 
 
 class Answers:
-    """Answers questions in any thread. Until `open` the broker is recovering."""
+    """Answers questions in any thread."""
 
     def __init__(self, settings: Settings, access: Access) -> None:
         self._settings, self._access = settings, access
@@ -132,7 +132,7 @@ class Answers:
         return _json({}, token=self._token(self._caller(frame).user))
 
     def _admit(self, frame: ChildFrame) -> Answer:
-        """Check credentials before the rest of a request is read. `user`: whom it counts for; None before a login."""
+        """Check credentials before the rest of a request is read. `user`: for whom it counts; None before a login."""
         caller = self._caller(frame)
         return _json({}, user=None if caller.enforced and caller.user == ANONYMOUS else caller.user)
 

@@ -13,7 +13,7 @@ from typing import Any
 from ..children import frames, processes
 from ..children.frames import ChildFrame
 
-STOP_S = 3.0  # for requests that it is answering; then it is killed, which loses nothing
+STOP_S = 3.0  # for requests that it is answering; then it is killed
 
 
 class HttpProcess:

@@ -17,7 +17,7 @@ LIVE_S = 4.5  # the loops must answer within; a probe that waits 5 s receives th
 
 
 class Health:
-    """For one thread at a time. Until `open` the broker is recovering."""
+    """For one thread at a time."""
 
     def __init__(self) -> None:
         self._service: BrokerService | None = None
@@ -35,7 +35,7 @@ class Health:
         if self._beat is not None:
             self._beat(beaten.set)
         if self._touching is None or not self._touching.is_alive():  # otherwise one is still waiting
-            # Without the wait for the disk: a restart does not repair a disk that hangs.
+            # A restart does not repair a disk that hangs, so the disk is not awaited.
             touch, command = self._service.submit_nowait, c.ListExchanges()
             self._touching = threading.Thread(target=touch, args=(command,), name="penstock-http-live", daemon=True)
             self._touching.start()
@@ -51,7 +51,7 @@ class Health:
         return [] if self._service is None else self._alarms(self._service, of_readiness=False)
 
     def _alarms(self, service: BrokerService, *, of_readiness: bool) -> list[dict[str, Any]]:
-        """Leaves out alarms about a queue, whose name not every client may know."""
+        """Alarms about a queue are left out: not every client may know its name."""
         return [
             {"name": alarm.name, "since": alarm.since_ms, "text": alarm.text}
             for alarm in service.alarms.current()

@@ -1,6 +1,6 @@
 """The health check of a container: `python -m penstock.broker_core.http_plane.liveness PORT` asks for /health/live.
 
-With and without `http_tls`. The certificate is not verified: it names the broker's host, not 127.0.0.1.
+With and without `http_tls`. The certificate, which names the broker's host, is not verified.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ log = logging.getLogger("penstock.http")
 
 
 class HttpPlane:
-    """Listens from construction until `close`. Until `open` it answers that the broker is recovering. `connections`: a lower
-    limit than the settings', for lack of file descriptors. Raises InvalidRequest if the address cannot be used."""
+    """Listens from construction until `close`. Until `open` it answers that the broker is recovering. `connections`: a limit
+    below the settings', for lack of file descriptors. Raises InvalidRequest if the address cannot be used."""
 
     def __init__(self, settings: Settings, access: Access, tls: ServerTls | None = None, connections: int | None = None) -> None:
         listener = settings.http_listener
@@ -103,7 +103,7 @@ class HttpPlane:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _serve(self) -> str:
-        """Run a process until it ends. Returns why it ended."""
+        """Run a process. Returns why it ended."""
         try:
             certificate = () if self._tls is None else self._tls.files[:2]  # the files may already have newer ones
             child = HttpProcess(self._socket, self._hello(), str(self._settings.data), certificate)
@@ -134,7 +134,7 @@ class HttpPlane:
             threads.submit(self._answer, child, frame)
 
     def _look(self) -> None:
-        """Read the certificate that the process has read, for the next process."""
+        """Keep the certificate that the process has read, for the next one."""
         assert self._tls is not None
         _ = self._tls.files
 

@@ -1,5 +1,4 @@
-"""Current problems, for the log, `penstock status` and health. The start and the end of an alarm are logged; changes of its text
-are not."""
+"""Current problems, for the log, `penstock status` and health. Only the start and the end of an alarm are logged."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ MORE_FILES = (
     " and flight_max_connections"
 )
 
-#: In the order of the table in docs/operate.md; with the text that is logged at their end.
+#: In the order of docs/operate.md; with the text that is logged at their end.
 ALARMS = {
     DISK_LOW: "the disk has enough free space again",
     DISK_FULL: "new messages are accepted again",
@@ -55,7 +54,7 @@ class Alarm(NamedTuple):
     """A raised alarm."""
 
     name: str
-    queue: str | None  # visible to users with a right on it
+    queue: str | None  # visible with a right on it
     since_ms: int  # wall clock, since 1970
     text: str
 

@@ -13,8 +13,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
 def keep_heaps_short() -> None:
-    """Fix glibc's thresholds, which it otherwise raises. Without this the thread that writes a snapshot would keep its memory:
-    glibc returns the end of a thread's heap only when memory is freed there, and `malloc_trim` does not."""
+    """Fix glibc's thresholds, which it otherwise raises. glibc returns the end of a thread's heap only when memory is freed
+    there, and `malloc_trim` does not: the thread that writes a snapshot would keep its memory."""
     with contextlib.suppress(AttributeError, OSError):  # not glibc
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_THRESHOLD, MMAP_BYTES)

@@ -1,5 +1,4 @@
-"""Attributes of stored messages that the engine needs: priority, times, group and key. They are read without the broker's
-lock."""
+"""Attributes of stored messages that the engine needs. They are read without the broker's lock."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from ..messages.encoding.fields import id_digests
 from ..messages.encoding.uniform_messages import UniformMessages
 from ..messages.payloads import Payload, as_batch
 
-_GROUP_ENDS = -1  # the group-sequence of the last message of a group
+_GROUP_ENDS = -1  # of the last message of a group
 _LATEST = 1 << 53  # milliseconds: 285,000 years
 _DTYPES = {16: np.int16, 64: np.int64}
 
@@ -53,7 +52,7 @@ def attributes_of(payload: Payload, rules: Rules, now: int) -> Attributes:
 
 
 def _needs_sections(rules: Rules) -> bool:
-    """Return True if the rules need attributes of messages without header and annotations."""
+    """Return True for rules about messages without header and annotations."""
     return bool(rules.message_ttl or rules.groups != "none" or rules.key is not None or rules.duplicate_window)
 
 

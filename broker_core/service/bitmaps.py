@@ -67,13 +67,12 @@ class View:
 
 
 class Cache:
-    """The bitmaps of all selectors; the least recently used ones beyond the budget are dropped. Used only under the broker's
-    lock."""
+    """The bitmaps of all selectors, without the least recently used ones beyond the budget. Used under the broker's lock."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._bitmaps: OrderedDict[_Key, MatchBitmap] = OrderedDict()
-        self._incarnations: WeakKeyDictionary[Queue, int] = WeakKeyDictionary()  # a queue declared again is another
+        self._incarnations: WeakKeyDictionary[Queue, int] = WeakKeyDictionary()  # declared again, it is another
         self._numbers = itertools.count()
         self.bytes = 0
 

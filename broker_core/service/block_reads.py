@@ -1,4 +1,4 @@
-"""Slices of blocks for readers, taken under the broker's lock, and counts for a plan."""
+"""Slices of blocks for readers, and counts for a plan."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .stays import StayFacts, facts_of
 
 
 class BlockReads:
-    """The part of `BrokerService` that reads messages and changes nothing."""
+    """The read-only part of `BrokerService`."""
 
     state: BrokerState
     journal: Journal
@@ -50,7 +50,7 @@ class BlockReads:
         fail_on_data_loss: bool = True,
         missing: MissingRows | None = None,
     ) -> Iterator[BlockSlice]:
-        """Yield a slice of each block with these messages, or the messages that `select` picks, when it is durable.
+        """Yield a slice of each block with these messages, as far as `select` picks them, when it is durable.
 
         `missing` collects the messages that the journal no longer has. Without `missing` they raise DataLoss, or with
         `fail_on_data_loss=False` are left out. Raises Fenced if rows that `select` needs are gone.
@@ -76,9 +76,8 @@ class BlockReads:
         archived: Callable[[PackedBlock], object] = lambda entry: True,
         missing: MissingRows | None = None,
     ) -> Iterator[BlockSlice]:
-        """Yield a slice of each block with sequence numbers from `first` to `last`, of the rows that `select` picks. Packed
-        blocks are included if `archived` returns true for them. `missing` collects rows and blocks that the journal no longer
-        has."""
+        """Yield a slice of each block with sequence numbers from `first` to `last`, of the rows that `select` picks, and of
+        packed blocks that `archived` admits. `missing` collects rows and blocks that the journal no longer has."""
         numbers, stop, end = self._numbers(queue_name, first, last)
         self.journal.wait(end)  # an empty result must be durable too
         if missing is not None:
@@ -101,7 +100,7 @@ class BlockReads:
     ) -> Iterator[tuple[int, BlockSlice | None, Rows | None]]:
         """Yield for each block its number, a slice of the picked rows, and the rows that the journal no longer has.
 
-        A block that is gone has no slice and no rows. A block that `archived` excludes has no slice.
+        A lost block has no slice and no rows. A block that `archived` excludes has no slice.
         """
 
         def copied(queue: Queue, block: Block, pick: Callable[[Block], Rows]) -> tuple[BlockSlice, Rows]:
@@ -131,7 +130,7 @@ class BlockReads:
             yield number, part, lost
 
     def _started_ms(self) -> int:
-        """Return the broker's start by the present wall clock, milliseconds since 1970."""
+        """By the present wall clock, in milliseconds since 1970."""
         now = self._clock()
         return now.wall // 1000 - self.state.uptime(now.up)
 
@@ -143,14 +142,14 @@ class BlockReads:
         return facts
 
     def table(self, queue_name: str) -> Table | None:
-        """Describe the queue's archive table, with the finished recordings and their lineages."""
+        """Return the queue's archive table, with finished recordings and lineages."""
         need_queue(self.state, queue_name)
         table = self.table_with_former(queue_name)
         return None if table is None or table.version == NO_TABLE else table
 
     def table_with_former(self, queue_name: str) -> Table | None:
-        """As `table`, but includes former queues of this name, whose tables are the same. The version is NO_TABLE if only former
-        queues can have written the table. Without a queue, the id is that of a later one."""
+        """As `table`, but includes former queues of this name, whose tables are the same. Without a queue, the id is that of a
+        later one. The version is NO_TABLE if only former queues can have written the table."""
         with self._lock:
             queue, end = self.state.queues.get(queue_name), self.journal.end
             queue_id, number, version = self.state.next_queue_id, 0, NO_TABLE
@@ -163,7 +162,7 @@ class BlockReads:
         return Table(table_url(self.archive, queue_name), self.broker_id, queue_id, lineages, version)
 
     def _numbers(self, queue_name: str, first: int, last: int | None) -> tuple[list[int], int, int]:
-        """Return the blocks with these sequence numbers, the last existing number, and the log's end."""
+        """Return the existing blocks with these sequence numbers, the last number, and the log's end."""
         with self._lock:
             queue = need_queue(self.state, queue_name)
             stop = queue.next_sequence - 1 if last is None else min(last, queue.next_sequence - 1)
@@ -178,8 +177,8 @@ class BlockReads:
         first: int,
         last: int | None,
     ) -> list[tuple[int, int, int]]:
-        """Return for each block its first and last sequence number, and how many messages `select` picks. `archived` estimates
-        the number for a packed block."""
+        """Return first and last sequence number of each block, and how many messages `select` picks. `archived` estimates the
+        number for a packed block."""
         numbers, stop, end = self._numbers(queue_name, first, last)
         counts = []
         for number in numbers:

@@ -30,20 +30,20 @@ class BlockedProducers:
 
     def wait(self, queue: str, waiting: WaitingProducer) -> None:
         """Call the callback once, as soon as the queue has enough capacity or is gone. The calling thread has the broker's lock,
-        so the callback must not block or call the service."""
+        so it must not block or call the service."""
         with self._lock:
             self._waiting.setdefault(queue, []).append(waiting)
             self._try(queue)
 
     def cancel(self, queue: str, waiting: WaitingProducer) -> None:
-        """Does nothing if the callback was called meanwhile."""
+        """Ignored after the callback."""
         with self._lock:
             still = [producer for producer in self._waiting.pop(queue, ()) if producer is not waiting]
             if still:
                 self._waiting[queue] = still
 
     def look(self) -> None:
-        """Call the producers whose queue has capacity now. Called under the lock, after each turn."""
+        """Call producers whose queue has capacity. Called under the lock, after each turn."""
         for queue in list(self._waiting) if self._waiting else ():
             self._try(queue)
 

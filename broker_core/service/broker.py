@@ -1,6 +1,6 @@
 """A running broker.
 
-Commands are decided and applied under the lock. A reply leaves when the journal is durable up to the end of the log at its
+Commands are decided and applied under the lock. A reply waits until the journal is durable up to the end of the log at its
 decision, so a power failure undoes no reply.
 """
 
@@ -65,10 +65,10 @@ log = logging.getLogger("penstock")
 
 HOUSEKEEPING_S = 1.0
 SELDOM_TURNS = 10  # of housekeeping between two returns of free memory
-PACKED_PER_TURN = 64  # blocks; packing must not delay other callers for long
-NOTICE_S = 2.0  # after which a producer that waits for capacity of a full queue receives a notice
-RESERVE_TIMEOUT_S = 60.0  # a disk that does not empty the journal's buffer for longer counts as full
-FREE_SPACE_FOR_US = 100_000  # microseconds for which `has_space` uses the last measurement of the disk
+PACKED_PER_TURN = 64  # blocks; packing must not delay other callers
+NOTICE_S = 2.0  # after which a producer that waits for capacity receives a notice
+RESERVE_TIMEOUT_S = 60.0  # a disk that keeps the journal's buffer full for longer is full
+FREE_SPACE_FOR_US = 100_000  # microseconds for which `has_space` trusts a measurement of the disk
 
 
 class BrokerService(BlockReads):
@@ -147,7 +147,7 @@ class BrokerService(BlockReads):
         self._parts = TurnParts(
             self.state, self.journal, self._clock, self._lock, self.arrivals, self._recent, self._ticker, self.blocked
         )
-        self._free = (0, 0, 0)  # free bytes of the disk; the journal's durable position then; until when `has_space` uses them
+        self._free = (0, 0, 0)  # free bytes of the disk; the journal's durable position then; until when they are used
         self._hindered = False  # a full disk prevents housekeeping: logged once
         self.started_ms = self.wall_ms()
         self._snapshot_at = self.journal.snapshot.position if self.journal.snapshot else 0
@@ -180,7 +180,7 @@ class BrokerService(BlockReads):
         self._stops.callback(thread.join)
 
     def submit(self, *commands: Unpack[tuple[Unpack[tuple[c.Command[Any], ...]], c.Command[R]]]) -> R:
-        """Execute commands in one turn. Returns the last reply when all commands are durable."""
+        """Execute commands in one turn. Returns the last reply when all are durable."""
         reply, end = self.submit_nowait(*commands)
         self.journal.wait(end)
         return reply
@@ -198,7 +198,7 @@ class BrokerService(BlockReads):
             except errors.PenstockError as error:
                 refusal, end = error, turn.end
         if refusal is not None:
-            # The state that led to the refusal must be durable first.
+            # The reason for the refusal must be durable first.
             self.journal.wait(end)
             raise refusal
         return reply, end
@@ -223,7 +223,7 @@ class BrokerService(BlockReads):
         startup.declare(self.state, self.submit_here, settings)
 
     def create_on_use(self, name: str, origin: Origin) -> None:
-        """Create the queue or exchange if a policy creates it at its first use. The reply to the caller's next command waits for
+        """Create the queue or exchange if a policy creates it at its first use. The caller's next reply waits for
         this one too."""
         state = self.state
         if name in state.queues or name in state.exchanges.by_name:
@@ -237,7 +237,7 @@ class BrokerService(BlockReads):
             self.audit.add(AuditEntry(origin=origin, action=f"{kind}.declare", object=name, details=details, by_use=True))
 
     def uptime_s(self) -> float:
-        """Return the seconds of connections' time-outs and of samples."""
+        """Return the time of connections' time-outs and of samples."""
         return self._running().up / 1e6
 
     def wall_ms(self) -> int:
@@ -257,12 +257,12 @@ class BrokerService(BlockReads):
         self.journal.reserve(nbytes, RESERVE_TIMEOUT_S)
 
     def has_space(self, nbytes: int) -> bool:
-        """Return whether payloads of `nbytes` may be enqueued now. If not, the journal's buffer is too full: ask again when its
-        listener is called. Raises ResourceLimit while the disk is nearly full."""
+        """Return whether payloads of `nbytes` may be enqueued now. If not, ask again when the journal's listener is called.
+        Raises ResourceLimit while the disk is nearly full."""
         free, durable, until = self._free
         up = self._clock().up
         if up >= until:
-            durable = self.journal.durable  # first: bytes written meanwhile then count twice, not never
+            durable = self.journal.durable  # first: bytes written meanwhile count twice, not never
             free = self.journal.free_bytes()
             self._free = (free, durable, up + FREE_SPACE_FOR_US)
         self._check_space(free - max(0, self.journal.end - durable) - nbytes)
@@ -282,8 +282,8 @@ class BrokerService(BlockReads):
         timeout_s: float = RESERVE_TIMEOUT_S,
         on_wait: Callable[[str, float], None] = lambda queue, timeout_s: None,
     ) -> tuple[R, int]:
-        """Execute a command that stores its messages together. It waits for capacity while the queue blocks its producers. Raises
-        QueueFull after `timeout_s`; immediately if waiting does not help.
+        """Execute a command that stores its messages together. It waits while the queue blocks its producers. Raises QueueFull
+        after `timeout_s`; immediately if waiting does not help.
 
         `on_wait` is called once with the queue and the time limit, after `NOTICE_S`.
         """
@@ -388,7 +388,6 @@ class BrokerService(BlockReads):
         self._release(snapshot=True)
 
     def _release(self, *, snapshot: bool) -> None:
-        """Stop, flush, and release the data directory."""
         self._closing.set()
         self.journal.give_up_waiting()
         with copying.closing(self.journal, self.copier):

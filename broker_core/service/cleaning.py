@@ -1,17 +1,17 @@
 """The cleaner keeps the journal small, so an unconsumed message retains its own bytes and not its segment.
 
-The journal has at most `SLACK` times the needed bytes, and `SPARE_SEGMENTS` segments more. Above this bound the cleaner drops the
+The journal has at most `SLACK` times the needed bytes, and `SPARE_SEGMENTS` segments more. Above that the cleaner drops the
 segments with the smallest needed share, anywhere in the log:
 
 1. It copies their needed payloads to the end of the log (`relocation`). Events store the new positions.
 2. It writes a snapshot, so no earlier event is needed.
 3. It drops the segments.
 
-A crash leaves duplicate payloads or unneeded segments, and the next turn continues. Every holder of a log position is safe:
+After a crash, the next turn deals with duplicate payloads and unneeded segments. Every holder of a log position is safe:
 
 - rows of blocks and parts of stages get new positions by events, and a drop is decided under the lock, against all of them;
-- packed blocks get new columns; without an archive, their segments stay while retention keeps one of their messages;
-- reads (slices, and chunks that a selector evaluates) have a hold of the journal: dropped segments stay on the disk;
+- packed blocks get new columns; without an archive, retention keeps their segments as long as one of their messages;
+- reads have a hold of the journal, which keeps dropped segments on the disk;
 - batches of leases, links, and transactions name rows, not positions;
 - recently stored payloads (`reading.recent`) are found by positions, which are never reused.
 """
@@ -43,9 +43,9 @@ BURST_BYTES = 64 << 20  # new bytes in the log, at least a segment
 REST = 20  # times the duration of a turn that freed nothing
 SLACK = 4
 SPARE_SEGMENTS = 3  # one being written, one before the snapshot, one being copied to
-MOST_NEEDED = 1 / SLACK  # a segment with a larger needed share is not worth a copy
+MOST_NEEDED = 1 / SLACK  # a larger needed share is not worth a copy
 DISK_SHARE = 4  # without `clean_bandwidth`: one part in this many of the disk's time
-RESERVE_SHARE = 2  # a full disk can be cleaned with one part in this many of the bytes below the mark; settlements use the rest
+RESERVE_SHARE = 2  # one part in this many of the bytes below the mark can clean a full disk; settlements use the rest
 LISTED = 20
 
 
@@ -123,7 +123,7 @@ class Cleaner:
         }
 
     def _why_kept(self, segment: SegmentInfo, pinned: bool) -> str | None:
-        """Return why nothing may be copied out of a segment; None if its payloads may be."""
+        """None if its payloads may be copied."""
         if segment.base in self._relocation.damaged:
             return "a record in it is damaged"
         return "settled messages that are still kept, or a stage" if pinned else None
@@ -133,11 +133,11 @@ class Cleaner:
         return SLACK * needed_bytes + SPARE_SEGMENTS * self._broker.settings().segment_bytes
 
     def _nothing_to_do(self, segments: Sequence[SegmentInfo], keeping: Keeping) -> bool:
-        """Return True if that is certain without measuring."""
+        """For certain, without measuring."""
         if self._looked_at == (self._broker.journal.end, keeping):
             return True
         total = sum(segment.bytes for segment in segments)
-        # The bytes of live messages are not an estimate: messages may share a payload.
+        # Live messages may share a payload, so their bytes are not an estimate.
         return total <= self.bound(0) and (not segments or segments[0].base >= keeping.stayed)  # of retention
 
     def clean(self) -> int:
@@ -209,7 +209,7 @@ class Cleaner:
         segments = [segment for segment, unused in zip(usage.segments[:-1], usage.unused(), strict=False) if unused]
         if not segments:
             return 0
-        # Includes segments that an earlier turn decided to drop and did not.
+        # Includes segments that an earlier turn failed to drop.
         self._broker.submit(c.Drop([[segment.base, segment.end] for segment in segments], keeping, usage.packed))
         dropped = self._broker.state.dropped
         segments = [segment for segment in segments if dropped.covers(segment.base, segment.end - 1)]
@@ -217,7 +217,7 @@ class Cleaner:
             return 0
         try:
             self._broker.take_snapshot()
-        except errors.ResourceLimit as error:  # segments that an older snapshot does not need can go, and free space
+        except errors.ResourceLimit as error:  # segments that an older snapshot does not need can go
             log.warning("%s", error)
         with self.writing:
             freed = sum(segment.bytes for segment in self._broker.journal.drop(segments))

@@ -1,5 +1,4 @@
-"""The broker's clock. Its uptime leaves out the time in which a stopped process, a suspended virtual machine or an overloaded
-host stood still."""
+"""The broker's clock. Its uptime leaves out the time in which the process, its virtual machine or its host stood still."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ class RunningClock:
 
 
 class AdvancedClock:
-    """The running clock, and time that a test has added. Time-outs of connections use `running`, so no client is lost."""
+    """The running clock, and time that a test has added. Time-outs of connections use `running`."""
 
     def __init__(self) -> None:
         self.running = RunningClock()
@@ -62,6 +61,6 @@ class AdvancedClock:
         return Now(now.wall + added, now.up + added, now.resumed)
 
     def advance(self, microseconds: int) -> None:
-        """Returns when the delays, locks and leases that are then due have been applied."""
+        """Returns when changes that are then due have been applied."""
         self.added_us += microseconds
         self.tick()

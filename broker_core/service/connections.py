@@ -1,4 +1,4 @@
-"""Connections of clients over all planes, which operators list and close."""
+"""Connections over all planes, which operators list and close."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import Any, Protocol
 
 STARVED_S = 5.0  # after a failure to accept a connection
-SLOW_S = 60.0  # a slow consumer settles nothing for longer and has no credit or capacity left while messages wait
+SLOW_S = 60.0  # a slow consumer settles nothing for longer, without credit or capacity, while messages wait
 
 log = logging.getLogger("penstock")
 
@@ -38,7 +38,7 @@ class Connections:
     def __init__(self) -> None:
         self._sources: tuple[ConnectionSource, ...] = ()
         self.few_files: str | None = None  # how the limit of open files restricts the connections
-        self._starved: dict[str, float] = {}  # by protocol, when a connection last could not be accepted
+        self._starved: dict[str, float] = {}  # by protocol, the last failure to accept a connection
 
     def cannot_accept(self, protocol: str, reason: str) -> None:
         """Note that no file descriptor was left. For any thread. Each shortage is logged once."""

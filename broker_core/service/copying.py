@@ -23,7 +23,7 @@ def begin(settings: Settings, journal: Journal, disk: Disk, store: ObjectStore |
         return None
     store = store or open_store(str(settings.copy_url), settings.data)
     mode: Any = settings.copy
-    if mode == "async":  # producers do not wait for the copy, so it must not slow them down
+    if mode == "async":  # producers do not wait for the copy
         store = RateLimitedStore(store, settings.copy_bandwidth)
     copier = Copier(store, journal, disk, writer=secrets.token_hex(8), mode=mode, interval_s=settings.copy_interval_s)
     copier.begin()
@@ -33,7 +33,7 @@ def begin(settings: Settings, journal: Journal, disk: Disk, store: ObjectStore |
 @contextlib.contextmanager
 def closing(journal: Journal, copier: Copier | None) -> Iterator[None]:
     """Close all other parts in the with-block; then copy the rest, within `CLOSE_S`, and close the journal. With `copy = "sync"`
-    the other parts wait for the copy too, for at most `CLOSE_S`."""
+    the other parts also wait for the copy, within the same time."""
     until = time.monotonic() + CLOSE_S
     timer = threading.Timer(CLOSE_S, journal.give_up_copy)
     timer.daemon = True

@@ -1,5 +1,5 @@
-"""Messages with a damaged payload, which reads find and the log and `queue stat` report. They stay in their queue until an
-operator restores the file or discards them."""
+"""Messages with a damaged payload, which the log and `queue stat` report. They stay in their queue until an operator restores the
+file or discards them."""
 
 from __future__ import annotations
 

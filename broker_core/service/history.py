@@ -1,5 +1,4 @@
-"""Depth and rates of queues over the last hour, for plots: a ring of samples. 1,000 queues use 5.8 MB: four numbers of four bytes
-per queue and sample."""
+"""Depth and rates of queues over the last hour, for plots. 1,000 queues use 5.8 MB."""
 
 from __future__ import annotations
 
@@ -63,7 +62,7 @@ class History:
             self._due_s = max(self._due_s + PERIOD_S, uptime_s + PERIOD_S / 2)
 
     def _periods(self, uptime_s: float) -> int:
-        """Return how many samples this one replaces: a slow disk or store may have delayed it."""
+        """Return how many samples this one replaces: the disk or the store may have delayed it."""
         last_s, self._last_s = self._last_s, uptime_s
         return 1 if last_s is None else min(SAMPLES, max(1, round((uptime_s - last_s) / PERIOD_S)))
 

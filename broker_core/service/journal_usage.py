@@ -27,7 +27,7 @@ from ..reading.stored import open_block
 from ..settings.keys import Settings
 from .damage import Damage
 
-BLOCKS_AT_ONCE = 4  # read in one hold of the lock: about 300 µs each if every row arrived alone
+BLOCKS_AT_ONCE = 4  # read in one hold of the lock: about 300 µs each if rows arrived alone
 ROW_BYTES = 32  # estimated overhead of a message in a record of many
 
 
@@ -59,7 +59,7 @@ class NeededPayload:
     sequence: int | None = None
     state: str | None = None
     stage: str | None = None
-    time: int | None = None  # microseconds since 1970: arrival of the message, or the last addition to the stage
+    time: int | None = None  # microseconds since 1970: arrival of the message, or last addition to the stage
 
     def described(self, state: BrokerState) -> dict[str, Any]:
         """Add the message's holder. Called under the lock."""
@@ -71,7 +71,7 @@ class NeededPayload:
 class PayloadRuns:
     """Runs of needed payloads: consecutive rows of a record, and their bytes. Messages in several queues repeat them.
 
-    The columns are as long as the run tables of the blocks together, however many messages the blocks have.
+    The columns are as long as the run tables of the blocks, however many messages they have.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class PayloadRuns:
 
 
 def _are_apart(positions: Ints, firsts: Ints, counts: Ints) -> bool:
-    """Return True if the runs are in order and no row repeats."""
+    """Return True if the runs are in order, and no row repeats."""
     later, same = positions[1:] > positions[:-1], positions[1:] == positions[:-1]
     return bool((later | same & (firsts[1:] >= (firsts + counts)[:-1])).all())
 
@@ -130,8 +130,8 @@ class NeededMessages(NamedTuple):
 
 
 class JournalUsage:
-    """Needed bytes of segments. Arrays are parallel to `segments`, which are in order. `copies`: copies by the cleaner, by the
-    base of their segment. `sum_up` ends the counting."""
+    """Needed bytes of segments. Arrays are parallel to `segments`, which are in order. `copies`: by the cleaner, by the base of
+    their segment. `sum_up` ends the counting."""
 
     def __init__(self, segments: Sequence[SegmentInfo], copies: Mapping[int, Copies]) -> None:
         self.segments = segments
@@ -184,7 +184,7 @@ class JournalUsage:
             self.oldest = held.oldest()
 
     def count_packed(self, held: NeededMessages, position: int, octets: int) -> None:
-        """Add messages of a block that left memory, and its columns: `octets` at a log position."""
+        """Add messages of a packed block, and its columns: `octets` at a log position."""
         self.count(held)
         where = np.array([position])
         self._count(held.queue, where, np.array([-1]), np.array([1]), np.array([octets]))
@@ -206,7 +206,7 @@ class JournalUsage:
                     self.oldest = NeededPayload(part.position, part.queue, stage=name, time=None if write is None else write.time)
 
     def pin_packed(self, entry: PackedBlock, keeping: Keeping) -> None:
-        """Pin the segments that may have needed payloads of a packed block, without reading the block."""
+        """Pin the segments that a packed block may need, without reading it."""
         span = needed_span(entry, keeping)
         if span is not None:
             first = np.searchsorted(self._ends, span[0], side="right")
@@ -315,7 +315,7 @@ def measure(
 
 
 def _held(state: BrokerState, queue_id: int, number: int, keeping: Keeping) -> NeededMessages | None:
-    """Copy the needed messages of a block, if any. Called under the lock."""
+    """Called under the lock."""
     queue = state.by_id.get(queue_id)
     block = None if queue is None else queue.blocks.get(number)
     if queue is None or block is None or not block.filled:

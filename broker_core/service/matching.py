@@ -1,8 +1,7 @@
-"""Matches of selectors, evaluated chunk by chunk, and cached as bitmaps. Payloads never change, so the known matches of a block
-are a prefix that only grows.
+"""Matches of selectors, cached as bitmaps. Payloads never change, so the known matches of a block are a prefix that only grows.
 
-During a search the engine reads them (`View.known`) and stops at the first row that is not evaluated. The caller then evaluates a
-chunk without the lock (`look_further`) and repeats its command.
+The engine's search reads them (`View.known`) and stops at the first row that is not evaluated. The caller then evaluates a chunk
+without the lock (`look_further`) and repeats its command.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ CHUNK_ROWS = 1 << 14  # evaluated in one step: a few milliseconds if the payload
 LEASE_CHUNKS = 4  # in one step for a lease, whose request has its own thread
 JOINED_BYTES = 4 << 20  # of small neighbours that are copied into one batch; large messages are evaluated alone
 MAX_PRESENCES = 1024  # over all queues; below 1 KiB each. The least recently compared are dropped
-LOOK_S = 5.0  # the search of one request for a lease's first match; then the client repeats it
+LOOK_S = 5.0  # of one request for a lease's first match; then the client repeats it
 
 
 class SelectorMatcher:
@@ -196,7 +195,7 @@ def _chunk(block: Block, start: int, most: int, recent: Recent, dropped: Interva
 
 
 def _waiting(queue: Queue, view: View, number: int, with_sizes: bool) -> tuple[int, int]:
-    """Count a block's AVAILABLE messages that are known to match, and if `with_sizes` their bytes."""
+    """Count the known matches that are AVAILABLE, and if `with_sizes` their bytes."""
     block = queue.blocks.get(number)
     if block is None:
         return 0, 0
@@ -214,8 +213,8 @@ def evaluated(
     damaged: OnDamage,
     presence: Presence | None = None,
 ) -> npt.NDArray[np.bool_]:
-    """Return which rows of `locations` match. Rows of damaged records do not. `presence` collects the lookalikes that the
-    messages have."""
+    """Return which rows of `locations` match; rows of damaged records do not. `presence` collects lookalikes that messages
+    have."""
     is_match = np.zeros(int(locations.rows.sum()), np.bool_)
     waiting: list[tuple[slice, pa.RecordBatch]] = []
 
@@ -251,7 +250,7 @@ def _is_encoded(payload: pa.RecordBatch) -> bool:
 def _payloads(
     journal: Journal, selector: Selector, locations: Locations, batches: Mapping[int, Payload], damaged: OnDamage
 ) -> Iterator[tuple[slice, pa.RecordBatch]]:
-    """Yield for each record the indexes of its rows, and the columns that the selector needs."""
+    """Yield by record the indexes of its rows, and the columns that the selector needs."""
 
     read = record_reader(journal, batches)
 

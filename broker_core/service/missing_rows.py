@@ -1,4 +1,4 @@
-"""Messages that a read needs and the journal no longer has. The archive has the recorded ones."""
+"""Messages that a read needs and the journal no longer has."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Queues and exchanges, for callers without the broker's lock. A command that acts on a result decides again. Looking up one
-name, or one number of a queue, is a single step of the interpreter and needs no lock."""
+"""Queues and exchanges, for callers without the lock. A command that acts on a result decides again. Looking up one name, or one
+number of a queue, is a single step of the interpreter and needs no lock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Nodes:
-    """For any thread that does not hold the lock."""
+    """For any thread."""
 
     def __init__(self, state: BrokerState, lock: threading.Lock) -> None:
         self._state = state

@@ -1,5 +1,5 @@
-"""Counts of all queues, as columns: for scrapes, plots and lists, which are frequent and must be cheap. Only changed queues are
-read again, a few at a time under the broker's lock."""
+"""Counts of all queues, as columns, for frequent scrapes, plots and lists. Only changed queues are read again, a few at a time
+under the lock."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ LOSSES = {
 }
 LIVE = ("available", "acquired", "delayed", "deferred")
 #: `oldest`: arrival of the oldest live message, in microseconds since 1970; 0 without one. `deadLetters`: live messages of a
-#: dead-letter queue, and dead letters that stay in their own queue. `collects`: 1 if it is the dead-letter queue of another one.
-#: `fill`: thousandths of the limits that are used, `NO_LIMIT` without one. Totals and losses count from the broker's start.
+#: dead-letter queue, and dead letters that stay in their queue. `collects`: 1 for a dead-letter queue. `fill`: used thousandths
+#: of the limits, `NO_LIMIT` without one. Totals and losses count from the broker's start.
 COLUMNS = (
     *LIVE,
     *("staged", "deadLetters", "bytes", "oldest", "consumers", "leases", "paused"),
@@ -58,7 +58,7 @@ class CountTable(NamedTuple):
 
 
 class _Oldest(NamedTuple):
-    """The oldest live message when a queue was last read. No earlier message becomes live before a redrive."""
+    """The oldest live message of a queue at its last reading. No earlier message becomes live before a redrive."""
 
     queue: int  # id
     redriven: int
@@ -105,7 +105,7 @@ class QueueCounts:
         return {column: count for column, count in row.items() if column not in _OF_OTHERS}
 
     def reasons(self, name: str) -> dict[str, int]:
-        """Count the dead letters in a queue by reason, also dead letters that stay in it. Reads every message."""
+        """Count all dead letters in a queue by reason. Reads every message."""
         totals = np.zeros(len(Reason), np.int64)
         for codes, _, _ in self._dead_letters(name):
             totals += np.bincount(codes, minlength=len(Reason))
@@ -137,7 +137,7 @@ class QueueCounts:
             yield codes, rows, texts
 
     def _arrange(self, queues: list[Queue]) -> None:
-        """Give each queue a place. Known queues keep their reading."""
+        """Known queues keep their reading."""
         places = {queue: at for at, queue in enumerate(self._queues)}
         before = [places.get(queue) for queue in queues]
         table = np.zeros((len(COLUMNS), len(queues)), np.int64)
@@ -185,7 +185,7 @@ class QueueCounts:
         ]
 
     def _oldest_of(self, queue: Queue) -> int:
-        """Return the arrival of the first live message, in microseconds since 1970. There is one."""
+        """Return the arrival of the first live message, which exists, in microseconds since 1970."""
         known = self._oldest.get(queue.name)
         if known is not None and known[:2] != (queue.id, queue.totals.redriven):
             known = None

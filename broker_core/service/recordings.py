@@ -83,8 +83,8 @@ class Recordings:
         self._journal.disown(str(content.queue_id), content.number)
 
     def segments(self, content: RecordingContent) -> list[tuple[str, int, int]]:
-        """Return file name, begin and end of the journal's segments. They include segments dropped since the content was read,
-        which has positions in them."""
+        """Return file name, begin and end of the journal's segments, including segments dropped since the content was read, which
+        has positions in them."""
         return [(Path(segment.path).name, segment.base, segment.end) for segment in self._journal.segments(content.hold)]
 
     def tables(self) -> list[str]:

@@ -55,7 +55,7 @@ class _Part(NamedTuple):
 
 
 class _Payloads:
-    """The distinct payloads of messages, in the messages' order, so that neighbours stay neighbours."""
+    """The distinct payloads of messages, in the messages' order: neighbours stay neighbours."""
 
     def __init__(self, parts: Sequence[_Part]) -> None:
         self.parts = parts
@@ -85,8 +85,8 @@ class _Payloads:
 class Relocation:
     """For one thread at a time, which holds no lock.
 
-    `rest` does a piece of work, which returns the bytes written, and waits as the bandwidth requires. It returns False if the
-    copy must stop.
+    `rest` does a piece of work, which returns the bytes written, and waits as the bandwidth requires. It returns False to stop
+    the copy.
     """
 
     def __init__(self, broker: CleanerParts, rest: Callable[[Callable[[], int]], bool]) -> None:
@@ -212,7 +212,7 @@ class Relocation:
         return written
 
     def _relocate(self, payloads: _Payloads, numbers: Ints, stored: Any) -> int | None:
-        """Store copies of these payloads, in this order. Return their record's position."""
+        """Return the log position of the copies."""
         taken = np.full(len(payloads.first), -1)
         taken[numbers] = np.arange(len(numbers))
         by_queue: dict[int, list[tuple[Any, ...]]] = {}  # block, rows, positions, payload rows, rows of copies
@@ -232,7 +232,7 @@ class Relocation:
         return None if moved is None else position
 
     def _repack(self, packed: Unrecorded, rows: Ints, positions: Ints, taken: Ints) -> int:
-        """Write a packed block's columns with the new positions. Return the bytes."""
+        """Return the bytes written."""
         contents = packed.read(self._broker.journal)
         if contents is None:
             return 0
@@ -256,7 +256,7 @@ class Relocation:
         return True
 
     def _copy_staged(self, position: int) -> int:
-        """Copy the payload of a stage unchanged. Return the bytes."""
+        """Return the bytes written."""
         hold = self._broker.journal.hold()
         try:
             payload = self._broker.journal.payload(position)
@@ -285,7 +285,7 @@ class Relocation:
                 log.error("the segment %s is not cleaned, since a record in it is damaged: %s", segment.path, error)
 
     def _note(self, written: int, counted: int) -> None:
-        """Add to the copies of the last segment, so that their overhead causes no other copy."""
+        """Add to the copies of the last segment: their overhead must not cause another copy."""
         last = self._broker.journal.segments()[-1].base
         before = self.written.get(last, Copies(0, 0))
         self.written[last] = Copies(before.bytes + written, before.counted + counted)

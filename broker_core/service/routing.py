@@ -1,5 +1,5 @@
-"""Routing keys, headers and selectors of a batch of messages, as far as an exchange's bindings need them. They are read without
-the broker's lock, and again if the bindings have changed since."""
+"""Routing keys, headers and selectors of a batch, as far as an exchange's bindings need them. They are read without the broker's
+lock, and again if the bindings have changed since."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Prepared(NamedTuple):
         if isinstance(self.route, PenstockError):
             raise self.route
         sent, end = turn.execute(self.route)
-        if sent.stale:  # rare: bindings have changed since, so the batch is read under the lock
+        if sent.stale:  # rare: bindings have changed, so the batch is read under the lock
             sent, end = turn.execute(_with_lock(turn, self.sending))
         return sent, end
 
@@ -106,7 +106,7 @@ def prepare(service: BrokerService, sending: ExchangeMessages) -> Prepared:
 
 
 def send(service: BrokerService, sending: ExchangeMessages) -> tuple[Sent, int]:
-    """Return the reply, and the log position to wait for before the reply is revealed."""
+    """As `BrokerService.submit_nowait`."""
     for _ in range(TRIES):
         with service.turn() as turn:
             reads = _plan(turn, sending)
@@ -122,7 +122,7 @@ def _with_lock(turn: Turn, sending: ExchangeMessages) -> Route:
 
 
 def _examined(inside: list[Numbered], batch: pa.RecordBatch) -> dict[int, Ints]:
-    """Return by the number of a binding the rows that it selects."""
+    """Return by a binding's number the rows that it selects."""
     selected_rows: dict[int, Ints] = {}
     texts = {binding.selector for _, binding in inside if binding.selector is not None}
     selected = {text: np.flatnonzero(selectors.matches(selectors.parse(text), batch)) for text in texts}

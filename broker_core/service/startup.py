@@ -1,5 +1,5 @@
-"""The start of a broker: the state from the journal, then the declarations of the settings. If one of them contradicts an
-existing queue or exchange, nothing is declared. Queues and exchanges that are no longer declared stay."""
+"""The start of a broker: the state from the journal, then the declarations of the settings, or no declaration if one contradicts
+an existing queue or exchange. Queues and exchanges that are no longer declared stay."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def policies_of(settings: Settings) -> Policies:
 
 
 def _in_field(field: str, action: Callable[[], R]) -> R:
-    """Turn a refusal into an InvalidRequest that names the settings' field."""
+    """Turn a refusal into an InvalidRequest that names the field."""
     try:
         return action()
     except errors.StorageError:

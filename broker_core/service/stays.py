@@ -1,4 +1,4 @@
-"""Facts about single messages that no column has: the present holder, and the batches that had the message."""
+"""Facts about messages that no column has: the present holder, and the batches that had the message."""
 
 from __future__ import annotations
 

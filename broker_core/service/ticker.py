@@ -17,13 +17,13 @@ RESOLUTION_S = 0.02  # the shortest: everything due within it is one event
 
 
 class Ticker:
-    """Calls `tick` when the earliest entry of the state's timetables is due."""
+    """Calls `tick` when the earliest entry is due."""
 
     def __init__(self, state: BrokerState, clock: Callable[[], c.Now], tick: Callable[[], object]) -> None:
         self._state, self._clock, self._tick = state, clock, tick
         self._changed = threading.Condition()
         self._closing = False
-        self._seen = self._earliest()  # the earliest entries at the thread's last look
+        self._seen = self._earliest()  # at the thread's last look
         self._thread = threading.Thread(target=self._run, name="penstock-ticker", daemon=True)
 
     def start(self) -> None:

@@ -42,8 +42,8 @@ class Answer(NamedTuple):
 
 
 class ArrivalListeners:
-    """A listener is called with the name of a queue in which messages became AVAILABLE, or that was deleted. The calling thread
-    has the broker's lock, so a listener must not block or call the service. Its exceptions are logged.
+    """A listener is called with the name of a queue in which messages became AVAILABLE, or that was deleted. The calling
+    thread has the broker's lock, so it must not block or call the service. Exceptions are logged.
     """
 
     def __init__(self, lock: threading.Lock) -> None:
@@ -94,13 +94,11 @@ class TurnParts(NamedTuple):
 class Turn:
     """`with service.turn() as turn`: the with-block holds the broker's lock.
 
-    It must not wait for the disk, nor call other methods of the service: most take the same lock. The records of a turn are one
-    group of the log: after a crash the group is complete or missing.
+    It must not wait for the disk, nor call other methods of the service, which mostly take the lock. The records of a turn are
+    one group of the log: after a crash the group is complete or missing.
 
     With `hurry=False` the turn forces no sync: an outcome that the receiver has settled needs none. A caller that needs a sync
-    without `journal.wait` calls `journal.hurry` once after the turn.
-
-    A caller reveals nothing of a command before the journal is durable up to the position that `execute` returned.
+    without `journal.wait` calls `journal.hurry` after the turn.
     """
 
     def __init__(self, parts: TurnParts, *, hurry: bool) -> None:
@@ -122,7 +120,7 @@ class Turn:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Raise StorageError if the journal has failed, even if the with-block caught that error."""
+        """Raise StorageError if the journal has failed, even if the with-block caught it."""
         try:
             if self._arrivals.count != self._seen:
                 self._arrivals.wake()
@@ -132,7 +130,7 @@ class Turn:
             self._journal.fail(error_)
         finally:
             try:
-                if self._appended:  # at the end: an event that cannot be applied should not be on the disk at the next start
+                if self._appended:  # last: an event that cannot be applied should not be on the disk
                     self._journal.complete(hurry=self._hurry)
             finally:
                 self._lock.release()
@@ -143,7 +141,7 @@ class Turn:
             raise errors.StorageError(str(self._journal.failure)) from self._journal.failure
 
     def execute(self, command: c.Command[R]) -> tuple[R, int]:
-        """Return the reply and the log position that it waits for; 0 if it need not wait.
+        """Return the reply and the log position that it waits for before it is revealed; 0 if it need not wait.
 
         A PenstockError concerns this command alone: nothing has changed, and the turn can continue. A refusal waits for
         `turn.end`. After a StorageError, no reply of the turn may leave.
@@ -189,7 +187,7 @@ class Turn:
             self._check()
 
     def slices(self, queue_name: str, rows: RowSet) -> list[BlockSlice]:
-        """Return slices without outcomes of AVAILABLE or ACQUIRED rows: they are in memory, and retention never removes them.
+        """Return slices, without outcomes, of AVAILABLE or ACQUIRED rows, which are in memory and never removed by retention.
         Raises DataLoss for other rows that have left memory."""
         queue = need_queue(self.state, queue_name)
         slices = []

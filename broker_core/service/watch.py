@@ -1,4 +1,5 @@
-"""The thread that raises alarms. Housekeeping is another thread: it waits for the disk and, with copy = sync, for the store."""
+"""The thread that raises alarms. Housekeeping is another thread, which waits for the disk and, with copy = sync, for the
+store."""
 
 from __future__ import annotations
 
@@ -29,19 +30,19 @@ log = logging.getLogger("penstock.alarms")
 
 LOOK_S = 1.0  # between two checks of values in memory
 SELDOM_S = 60.0  # between two checks that read files or measure
-OVER_SHARE = 1.1  # an alarm of free space ends at this multiple of the limit, so that it does not flicker
+OVER_SHARE = 1.1  # free space ends an alarm at this multiple of the limit, so that it does not flicker
 COPY_BEHIND_S = 15.0
 PINNED_AFTER_S = 300.0  # the cleaner needs some time
 SLOW_LOOK_S = 10.0  # between two checks of all consumers
 SLOW_LEASE_S = 900.0  # for which a lease holds one batch: a Spark batch takes seconds to minutes
-SLOW_OVER_S = 120.0  # without a slow consumer, before the alarm ends, so that it does not flicker
+SLOW_OVER_S = 120.0  # without a slow consumer until the alarm ends, so that it does not flicker
 CERTIFICATE_S = 14 * 86400.0
-FULL_AT, FULL_OVER = 1000, 900  # thousandths of a limit: the alarm of a full queue begins and ends there
-REFUSED_S = 60.0  # without a message that a limit refused, before the alarm ends
+FULL_AT, FULL_OVER = 1000, 900  # thousandths of a limit at which the alarm of a full queue begins and ends
+REFUSED_S = 60.0  # without a refusal by a limit, until the alarm ends
 LEASES_NAMED = 3  # of one queue, in the text
-QUEUES_MAX = 100  # with an alarm of one name: a problem of a thousand queues is one problem
+QUEUES_MAX = 100  # with an alarm of one name: more are one problem
 MIB = 1 << 20
-# A file occupies a part of the space below the free-space mark, so that other programs cannot use it. 16 MiB are about 100,000
+# A file occupies a part of the space below the free-space mark, which other programs cannot use then. 16 MiB are about 100,000
 # settlements, and more than the tail that a start usually copies.
 RESERVE_BYTES = 16 * MIB
 RESERVE_PART = 4  # at most one part in this many of the mark
@@ -183,7 +184,7 @@ class Watch:
         self._alarms.set_queues(a.SLOW_CONSUMER, {queue: self._slow[queue][1] for queue in sorted(self._slow)[:QUEUES_MAX]})
 
     def _slow_leases(self) -> dict[str, list[str]]:
-        """Describe by queue the leases that hold one of its batches for too long."""
+        """Describe the leases that hold a batch for too long."""
         now, before = self._clock(), self._batches
         with self._watched.lock:
             held = [(lease, batch) for lease in self._watched.state.leases.values() if (batch := lease.current) is not None]

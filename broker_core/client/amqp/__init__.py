@@ -1,4 +1,4 @@
-"""A small blocking AMQP 1.0 client on `broker_core.amqp`. It needs only the standard library.
+"""A small blocking AMQP 1.0 client on `broker_core.amqp`, without other dependencies.
 
     from penstock.broker_core.amqp import Message, decode_message
     from penstock.broker_core.client.amqp import connect
@@ -17,7 +17,7 @@ It moves lists of messages, fast enough to generate the load of a benchmark.
 
 dial, address                       `connect`, `login`, URLs
 connection, transport               the loop between socket and protocol
-links, sender                       links, a link that sends
+links, sender                       links that send
 receiving, receiver, blocks         links that receive: deliveries, or many messages without an object for each
 claims                              tokens for each address
 failures                            Penstock's errors for the peer's conditions

@@ -1,4 +1,4 @@
-"""Receiving in blocks: payloads and a range of delivery ids, without an object for each message."""
+"""Receiving in blocks, without an object for each message."""
 
 from __future__ import annotations
 
@@ -24,24 +24,14 @@ class BlockReceiver(ReceivingLink):
         self.link.in_blocks = True  # no transfer has been read yet: the credit is still on its way
 
     def receive_blocks(self, timeout_s: float | None = None) -> list[DeliveryBlock]:
-        """Return the blocks that have come, in order, if any.
-
-        Args:
-            timeout_s: Seconds to wait at most for the first one. None waits without a limit.
-
-        Raises:
-            PenstockError: The broker has ended the link, or the connection has failed.
+        """Return the blocks that have come, in order. Waits at most `timeout_s` seconds for the first one; None: without a
+        limit. Raises PenstockError if the link or the connection has ended.
         """
         return self._take(None, timeout_s)
 
     def accept_ids(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Accept messages, one frame for each range. Does not wait.
-
-        Args:
-            ranges: First and last delivery id, both included. Ids have 32 bits and wrap.
-
-        Raises:
-            PenstockError: As of `receive_blocks`.
+        """Accept ranges of messages by first and last delivery id, both included, one frame for each. Ids have 32 bits and
+        wrap. Does not wait. Raises PenstockError if the link or the connection has ended.
         """
         self.check()
         if ranges:

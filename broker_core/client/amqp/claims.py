@@ -1,6 +1,6 @@
 """Claims-based security (AMQP CBS 1.0, as in Azure Service Bus): a token for each address, put at the node `$cbs`.
 
-A token is replaced in time, during other work, because the broker ends links whose token has ended.
+The broker ends links whose token has ended, so a token is replaced in time, during other work.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .links import ClientLink, LinkConnection
 
 NODE = "$cbs"
 TOKEN_TYPE = "servicebus.windows.net:sastoken"
-#: Part of a token's life after which the next one is put, early enough for a slow broker.
+#: Part of a token's life after which the next one is put.
 RENEW_AFTER = 0.75
 #: Seconds until a token is put again without an answer.
 AGAIN_S = 10.0

@@ -1,7 +1,7 @@
-"""One connection to a broker.
+"""One connection to a broker, without a thread.
 
-There is no thread: all work happens inside the caller's calls. A program that pauses for longer than the broker's idle time-out
-calls `idle` from time to time.
+All work happens inside the caller's calls. A program that pauses for longer than the broker's idle time-out calls `idle` from
+time to time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .transport import ClientSocket
 
 #: Default seconds that a call waits for the broker.
 TIMEOUT_S = 60.0
-#: Messages that RabbitMQ 3 may send beyond a link's credit, as in 6 of 55 receptions of 2,000.
+#: Messages that RabbitMQ 3 may send beyond a link's credit. It did in 6 of 55 receptions of 2,000.
 RABBITMQ_OVERRUN = 5000
 
 _LINK_EVENTS = (
@@ -47,7 +47,6 @@ class Connection:
         links: The client's links, by the protocol's.
         claims: Tokens for each address. None if the login is enough.
         failure: Error that ended it; None while it works.
-        closing: Whether this side has begun to close it.
     """
 
     def __init__(self, transport: ClientSocket, machine: amqp.Connection, address: Address, timeout_s: float, token: str) -> None:
@@ -83,14 +82,11 @@ class Connection:
         return properties.get("product") == "RabbitMQ" and str(properties.get("version")).startswith("3.")
 
     def sender(self, address: str, *, presettled: bool = False) -> Sender:
-        """Attach a link that sends.
+        """Return a new link that sends. It ends with the connection.
 
         Args:
             address: A queue, an exchange, or `exchange/routing-key`.
             presettled: Whether to send without confirmations: at most once.
-
-        Returns:
-            A link; it ends with the connection.
 
         Raises:
             PenstockError: The broker refuses, for example with NotFound.
@@ -108,7 +104,7 @@ class Connection:
         selector: str | None = None,
         properties: Mapping[str, Any] | None = None,
     ) -> Receiver:
-        """Attach a link that receives.
+        """Return a new link that receives. It ends with the connection.
 
         Args:
             address: A queue or an exchange.
@@ -119,9 +115,6 @@ class Connection:
             selector: Only messages that match, in the syntax of JMS.
             properties: Link properties, for a broker's options beyond AMQP.
 
-        Returns:
-            A link; it ends with the connection.
-
         Raises:
             PenstockError: As of `sender`.
         """
@@ -129,15 +122,12 @@ class Connection:
         return Receiver(self, self._session_for(address), address, terms)
 
     def block_receiver(self, address: str, credit: int, *, selector: str | None = None) -> BlockReceiver:
-        """Attach a link that receives in blocks, for tens of thousands of messages at a time.
+        """Return a new link that receives tens of thousands of messages at a time, in blocks.
 
         Args:
             address: A queue.
             credit: As of `receiver`.
             selector: As of `receiver`.
-
-        Returns:
-            A link; it ends with the connection.
 
         Raises:
             PenstockError: As of `sender`.
@@ -192,7 +182,7 @@ class Connection:
             raise errors.ResourceLimit(f"{self.name} takes no more sessions on one connection: {error}") from error
 
     def end(self, session: amqp.Session) -> None:
-        """End a session without waiting for the broker, which may not have answered the begin."""
+        """End a session. The broker may not have answered the begin yet."""
         self._ended.add(session)
         if session.state is not SessionState.BEGIN_SENT:
             with suppress(amqp.ProtocolError):  # the connection is ending
@@ -203,11 +193,7 @@ class Connection:
         return f"{self._token}-{self._link_count}"
 
     def check(self) -> None:
-        """Raise the error that ended this connection, if any.
-
-        Raises:
-            PenstockError: That error.
-        """
+        """Raise the error that ended this connection, if any."""
         if self.failure is not None:
             raise self.failure
 
@@ -237,7 +223,7 @@ class Connection:
             news += self._machine.tick(now)
         for event in news:
             self._handle(event)
-        try:  # also after a failure: the last frames may contain its reason
+        try:  # also after a failure, whose reason the last frames may contain
             self.flush()
         except errors.PenstockError as error:
             self.fail(error)
@@ -323,7 +309,7 @@ class Connection:
         elif isinstance(event, events.Attached):
             if link.local_attach is None:  # a client accepts no attach
                 link.refuse(amqp.Condition.NOT_ALLOWED, "this client is not a broker")
-            else:  # a late answer to an abandoned attach
+            else:  # late: the attach was abandoned
                 link.detach(closed=True)
 
     def _on_disposed(self, event: events.Disposed) -> None:

@@ -22,7 +22,7 @@ MAX_SASL_FRAME_OCTETS = 8 * 1024
 WINDOW_FRAMES = 8192
 #: Default limit of a received message, octets. The whole message is in memory.
 MAX_MESSAGE_OCTETS = 256 << 20
-#: Limit of half-received messages of the largest size on a connection, one for each link.
+#: Limit of half-received messages of the largest size, one for each link.
 UNFINISHED_MESSAGES = 4
 #: Milliseconds. A broker that is silent for twice as long has failed.
 IDLE_TIME_OUT_MS = 25_000
@@ -43,23 +43,19 @@ def connect(
     timeout_s: float = TIMEOUT_S,
     max_message_octets: int = MAX_MESSAGE_OCTETS,
 ) -> Connection:
-    """Open a connection to `amqp://HOST[:PORT]` or `amqps://HOST[:PORT]`.
+    """Return an open connection to `amqp://HOST[:PORT]` or `amqps://HOST[:PORT]`; close it, or use `with`.
 
-    A user logs in with SCRAM, or with PLAIN over TLS or on this machine. Without a user, a certificate logs in with EXTERNAL.
-    Without both, the login is ANONYMOUS.
+    The login is as of `penstock.connect`, like these arguments.
 
     Args:
         url: Address of the broker.
         user: User name.
         password: The user's password.
-        ca_file: PEM file of the broker's authority. None: the system's authorities.
-        cert_file: PEM file of a client certificate to log in with.
-        key_file: PEM file of its key. None: it is in `cert_file`.
+        ca_file: PEM file of the broker's authority.
+        cert_file: PEM file of a client certificate.
+        key_file: PEM file of its key.
         timeout_s: Seconds that each wait for the broker takes at most.
         max_message_octets: Largest received message. A larger one ends the link.
-
-    Returns:
-        An open connection; close it, or use `with`.
 
     Raises:
         InvalidRequest: A wrong argument.
@@ -81,19 +77,16 @@ def login(
     token: str | None = None,
     max_message_octets: int = MAX_MESSAGE_OCTETS,
 ) -> Connection:
-    """As `connect`, with credentials that were read before.
+    """Return an open connection. As `connect`, with credentials that were read before.
 
     Args:
         url: As of `connect`.
-        credentials: A user, a certificate, or a key that signs a token for the address of each link.
-        timeout_s: As of `connect`, in seconds.
+        credentials: A user, a certificate, or a key that signs a token for each link's address.
+        timeout_s: Seconds, as of `connect`.
         container_id: Name of this client at the broker. None: a new one.
-        token: Begin of link names. Other connections with this container id must have another one, because a broker ends the
-            older of two links with one name. None: a new one.
+        token: Begin of link names. Connections with the same container id need different ones, because a broker ends the older of
+            two links with one name. None: a new one.
         max_message_octets: As of `connect`.
-
-    Returns:
-        An open connection.
 
     Raises:
         PeerError: No broker answers.
@@ -134,7 +127,7 @@ def _settings(host: str, container_id: str, max_message_octets: int) -> amqp.Con
         idle_time_out=IDLE_TIME_OUT_MS,
         max_message_size=max_message_octets,
         max_unfinished_size=UNFINISHED_MESSAGES * max_message_octets,
-        errant_link_ends_session=False,  # frames on their way at the end of a link must not hide its reason
+        errant_link_ends_session=False,  # frames on their way must not hide the reason of a link's end
     )
 
 

@@ -18,7 +18,7 @@ MAX_HINT = 1000  # characters
 
 
 class LinkConnection(Protocol):
-    """The connection of a link. It steps in the caller's thread, or another thread reads it (`client.app`)."""
+    """A link's connection. It steps in the caller's thread, or another thread reads it (`client.app`)."""
 
     links: dict[amqp.Link, ClientLink]
     name: str
@@ -68,18 +68,12 @@ class ClientLink:
         return self.link.state is LinkState.ATTACHED and self.failure is None
 
     def check(self) -> None:
-        """Raise the error that ended this link or its connection, if any.
-
-        Raises:
-            PenstockError: That error.
-        """
+        """Raise the error that ended this link or its connection, if any."""
         if self.failure is not None:
             raise self.failure
         self.connection.check()
 
     def _wait_until(self, done: Callable[[], bool], problem: str, limit_s: float | None = None) -> None:
-        """Wait as the connection does, until this link ends."""
-
         def met() -> bool:
             self.check()
             return done()

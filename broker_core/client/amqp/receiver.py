@@ -1,4 +1,4 @@
-"""Receiving: deliveries in batches, outcomes in ranges."""
+"""A link that receives deliveries."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ _ACCEPTED, _RELEASED = Accepted(), Released()
 class Receiver(ReceivingLink):
     """A link made by `Connection.receiver`. When it ends, deliveries without an outcome return to their queue.
 
-    Penstock then counts an attempt only for deliveries that `receive` has returned. A delivery has `payload` (the encoded
-    message, see `amqp.decode_message`), `id` and `tag`.
+    Penstock then counts an attempt only for deliveries that `receive` has returned. A delivery has `payload` (see
+    `amqp.decode_message`), `id` and `tag`.
+
+    Its methods raise PenstockError when the broker has ended the link, or the connection has failed.
     """
 
     _can_report = True
@@ -29,9 +31,6 @@ class Receiver(ReceivingLink):
         Args:
             most: Largest number of deliveries; None for all that are here.
             timeout_s: Seconds to wait at most for the first one. None waits without a limit.
-
-        Raises:
-            PenstockError: The broker has ended the link, or the connection has failed.
         """
         return self._take(most, timeout_s)
 
@@ -46,9 +45,6 @@ class Receiver(ReceivingLink):
 
         Args:
             deliveries: Deliveries that `receive` returned; settled ones are left out.
-
-        Raises:
-            PenstockError: As of `receive`.
         """
         self._settle(deliveries, _ACCEPTED)
 
@@ -57,18 +53,11 @@ class Receiver(ReceivingLink):
 
         Args:
             deliveries: As of `accept`.
-
-        Raises:
-            PenstockError: As of `accept`.
         """
         self._settle(deliveries, _RELEASED)
 
     def release_rest(self) -> None:
-        """Take the credit back, and release deliveries that `receive` has not returned.
-
-        Raises:
-            PenstockError: As of `drain`.
-        """
+        """Take the credit back (see `drain`), and release deliveries that `receive` has not returned."""
         self.drain()
         waiting, self._waiting = self._waiting, []
         self.release(waiting)
@@ -80,9 +69,6 @@ class Receiver(ReceivingLink):
             deliveries: As of `accept`.
             description: Reason, for people.
             condition: Reason, for programs: a symbol of AMQP's.
-
-        Raises:
-            PenstockError: As of `accept`.
         """
         self._settle(deliveries, Rejected(error=Error(condition=condition, description=description)))
 
@@ -101,9 +87,6 @@ class Receiver(ReceivingLink):
             failed: Whether this delivery counts as failed.
             undeliverable: Whether to keep them from this link.
             annotations: Message annotations to merge into theirs.
-
-        Raises:
-            PenstockError: As of `accept`.
         """
         state = Modified(delivery_failed=failed, undeliverable_here=undeliverable, message_annotations=annotations)
         self._settle(deliveries, state)

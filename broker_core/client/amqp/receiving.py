@@ -1,4 +1,4 @@
-"""Common part of links that receive: credit, drains, and the wait for messages."""
+"""Common part of links that receive."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SteppedConnection(LinkConnection, Protocol):
 
 
 class ReceivingLink(ClientLink):
-    """A link that receives; subclasses decide the form of messages. When it ends, they return to their queue.
+    """A link that receives. When it ends, its messages return to their queue.
 
     Attributes:
         received: Number of messages that have come.
@@ -98,7 +98,7 @@ class ReceivingLink(ClientLink):
             self._before_return(taken)
         else:
             self.check()
-        self._renew()  # sent with the next write: a busy application takes no more messages from other consumers
+        self._renew()  # sent with the next write: a busy application takes no messages from other consumers
         return taken
 
     def _before_return(self, taken: list[Any]) -> None:
@@ -136,7 +136,7 @@ class ReceivingLink(ClientLink):
                 self._draining = False
 
     def _renew(self) -> None:
-        """Grant new credit once half of it is used. If `credit` was lowered, take back unused credit beyond twice its value."""
+        """Grant new credit once half of it is used. If `credit` was lowered, take back credit beyond twice its value."""
         if self._draining or self.link.state is not LinkState.ATTACHED:
             return
         capacity = self.credit - self._count()
@@ -151,7 +151,7 @@ class ReceivingLink(ClientLink):
         return len(self._waiting)
 
 
-# Reports of the deliveries that the application has: the broker counts an attempt for them when the link is lost. One report
+# Reports of the deliveries that the application has, for which the broker counts an attempt when the link is lost. A report
 # covers all earlier deliveries. Only a broker that grants the link property gets reports: others use the state *received* for
 # resumed links.
 

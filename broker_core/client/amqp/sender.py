@@ -16,7 +16,7 @@ log = logging.getLogger("penstock")
 
 #: Seconds until a wait for credit is logged.
 NOTICE_S = 2.0
-#: Messages and octets between two writes: enough to share the cost of a write, few enough to overlap with the broker's work.
+#: Messages and octets between two writes: enough to share its cost, few enough to overlap with the broker's work.
 CHUNK_MESSAGES, CHUNK_OCTETS = 256, 512 * 1024
 #: Limit of deliveries without an outcome, even with more credit.
 MAX_UNSETTLED = 65_536

@@ -1,7 +1,7 @@
 """A non-blocking TCP or TLS socket to a broker.
 
-A blocking `sendall` could wait for a broker that itself waits for us to read. So a write sends as much as the socket takes, and
-waits are for both directions.
+A blocking `sendall` could wait for a broker that waits for us to read. So a write sends as much as the socket takes, and waits
+are for both directions.
 """
 
 from __future__ import annotations
@@ -94,7 +94,6 @@ class ClientSocket:
         return data
 
     def _check_port(self, first: bytes) -> None:
-        """Raise WrongPort if the first octets, or the end instead of them, show another protocol."""
         protocol = wrong_port.spoken(first)
         if not first and not self._address.tls:
             protocol = wrong_port.look(self._address.host, self._address.port)

@@ -1,6 +1,6 @@
 """The client for applications: connections that reconnect, sessions, producers, consumers, acknowledge modes, transactions.
 
-    from penstock import AcknowledgeMode, connect
+    from penstock import connect
 
     with connect("amqp://127.0.0.1:5672") as connection:
         connection.send("orders", json={"id": 7}, subject="new")     # returns when the broker has it on its disk
@@ -8,20 +8,15 @@
         for message in connection.queue("orders").receive(timeout=5):
             print(message.json())                                    # accepted when the loop continues
 
-    with connect("amqp://127.0.0.1:5672") as connection, connection.session(AcknowledgeMode.CLIENT) as session:
-        session.producer("orders").send("hello")
-        message = session.consumer("orders").receive(timeout_s=5)
-        message.acknowledge()
-
 It works with any AMQP 1.0 broker. `client.amqp` is faster: it moves lists of messages on one thread.
 
 opening, program                                  from urls and credentials; the default client id
 connection, servers, backoff                      several servers, reconnect
-server                                            one connection to one server, and the thread that reads from it
+server                                            one connection to one server, and its thread
 queues, producer_pool, composing, aio             send by address, iterate over a queue, also for asyncio
 workers, retries                                  functions that handle messages
-requests                                          request and reply on temporary queues
-administration                                    requests about queues: declare, delete, redrive
+requests                                          request and reply
+administration                                    declare, delete, redrive
 session, executors, callbacks                     one session, its callbacks on a bounded pool
 modes, ledger                                     acknowledge modes; unsettled deliveries
 producer, target_link                             sending

@@ -25,7 +25,7 @@ class RedriveResult(NamedTuple):
 
 
 class Administration:
-    """Requests of one connection, for any number of threads. It keeps the client of the last server."""
+    """Requests of one connection, for any number of threads."""
 
     def __init__(self, credentials: Credentials, timeout_s: float) -> None:
         self._credentials = credentials
@@ -47,7 +47,7 @@ class Administration:
     def _call(self, url: str, action: str, **fields: Any) -> dict[str, Any]:
         try:
             return self._client_of(url).call(action, **fields)
-        except Unreachable:  # the broker has restarted with another endpoint, which the next call discovers
+        except Unreachable:  # the next call discovers the new endpoint of a restarted broker
             return self._client_of(url).call(action, **fields)
 
     def _client_of(self, url: str) -> Client:

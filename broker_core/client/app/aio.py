@@ -35,7 +35,7 @@ from .received import ReceivedMessage
 from .session import Session
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack  # in typing from 3.11 on
+    from typing_extensions import Unpack
 
 #: Limit of one connection's calls that wait for the broker.
 WAITING_CALLS = 32
@@ -66,19 +66,12 @@ class AsyncConnection(Public):
         return self._connection
 
     async def open(self) -> AsyncConnection:
-        """Connect; `async with` does so.
-
-        Returns:
-            This connection.
-
-        Raises:
-            PenstockError: As of `penstock.connect`.
-        """
+        """Return this connection when it is open: see `penstock.connect`. `async with` does so."""
         self._connection = await self.opened(self._connect)
         return self
 
     def queue(self, address: str) -> AsyncQueue:
-        """Return a queue, or an exchange, to send to and to receive from. Sends no request to the broker.
+        """Return a queue or an exchange: see `Connection.queue`.
 
         Args:
             address: A queue, an exchange, or `exchange/routing-key`.
@@ -86,15 +79,12 @@ class AsyncConnection(Public):
         return AsyncQueue(self, address)
 
     async def send(self, address: str, body: Sendable | None = None, **fields: Unpack[Fields]) -> None:
-        """Send one message, and return when the broker has confirmed it.
+        """Send one message: see `Connection.send`.
 
         Args:
-            address: As of `Connection.send`, like the other arguments.
+            address: A queue, an exchange, or `exchange/routing-key`.
             body: Octets, text, or a whole `Message`.
             **fields: `json` instead of a body, and so on.
-
-        Raises:
-            PenstockError: As of `Connection.send`.
         """
         message = message_of(body, fields)
         await self.wait(lambda: self.connection.send(address, message))
@@ -102,19 +92,13 @@ class AsyncConnection(Public):
     async def request(
         self, address: str, body: Sendable | None = None, *, timeout: Duration, **fields: Unpack[Fields]
     ) -> ReceivedMessage:
-        """Send a request, and return the reply. Any number of tasks may wait for replies.
+        """Return the reply to a request: see `Connection.request`. Any number of tasks may wait for replies.
 
         Args:
-            address: As of `Connection.request`, like the other arguments.
-            body: The body.
+            address: A queue, an exchange, or `exchange/routing-key`.
+            body: As of `send`.
             timeout: Seconds, or a `timedelta`, until the reply must have come.
-            **fields: The fields.
-
-        Returns:
-            The reply, which is settled.
-
-        Raises:
-            PenstockError: As of `Connection.request`.
+            **fields: As of `send`.
         """
         message = message_of(body, fields, "timeout")
         request = await self.wait(partial(self.connection.begin_request, address, message, timeout))
@@ -124,75 +108,57 @@ class AsyncConnection(Public):
             raise request.no_reply() from error
 
     async def reply(self, message: ReceivedMessage, body: Sendable | None = None, **fields: Unpack[Fields]) -> None:
-        """Reply to a message without blocking the event loop.
+        """Reply to a message without blocking the event loop: see `ReceivedMessage.reply`.
 
         Args:
             message: The request.
-            body: As of `Connection.send`.
-            **fields: As of `Connection.send`.
-
-        Raises:
-            PenstockError: As of `ReceivedMessage.reply`.
+            body: As of `send`.
+            **fields: As of `send`.
         """
         await self.wait(partial(message.reply, body, **fields))
 
     async def declare(self, queue: str, *, type: str = "fifo", **options: Any) -> bool:
-        """Create a queue. Does nothing if it exists with the same type and options.
+        """Create a queue: see `Connection.declare`.
 
         Args:
-            queue: As of `Connection.declare`, like the other arguments.
+            queue: Its name.
             type: `fifo`, `priority` or `lastvalue`.
             **options: Options of the queue, by their names in docs/queues.md.
 
         Returns:
             Whether it was created.
-
-        Raises:
-            PenstockError: As of `Connection.declare`.
         """
         return await self.wait(partial(self.connection.declare, queue, type=type, **options))
 
     async def delete(self, queue: str, *, force: bool = False) -> int:
-        """Delete a queue.
+        """Delete a queue: see `Connection.delete`.
 
         Args:
             queue: Its name.
-            force: As of `Connection.delete`.
+            force: Whether to delete it even with messages, consumers or leases.
 
         Returns:
             Number of messages that were deleted with it.
-
-        Raises:
-            PenstockError: As of `Connection.delete`.
         """
         return await self.wait(partial(self.connection.delete, queue, force=force))
 
     async def peek(self, queue: str, *, limit: int = PEEKED, selector: str | None = None) -> list[ReceivedMessage]:
-        """Return the first waiting messages of a queue, and leave them in it.
+        """Return the first waiting messages of a queue: see `Connection.peek`.
 
         Args:
             queue: Its name.
             limit: Largest number of messages.
             selector: Only messages that match.
-
-        Raises:
-            PenstockError: As of `Connection.peek`.
         """
         return await self.wait(partial(self.connection.peek, queue, limit=limit, selector=selector))
 
     async def redrive(self, queue: str, *, limit: int | None = None, selector: str | None = None) -> RedriveResult:
-        """Return dead letters to the queues that they came from.
+        """Return dead letters to the queues that they came from: see `Connection.redrive`.
 
         Args:
             queue: The dead-letter queue.
             limit: Largest number of messages. None: all.
             selector: Only messages that match.
-
-        Returns:
-            As of `Connection.redrive`.
-
-        Raises:
-            PenstockError: As of `Connection.redrive`.
         """
         return await self.wait(partial(self.connection.redrive, queue, limit=limit, selector=selector))
 
@@ -205,18 +171,15 @@ class AsyncConnection(Public):
             self._pool.shutdown(wait=False)
 
     async def wait(self, call: Callable[[], _T]) -> _T:
-        """Run a call that may wait on a thread, such as one of a `Session` or `Consumer`.
+        """Return the result of a call that may wait on a thread, such as one of a `Session` or `Consumer`.
 
         Args:
             call: Called without arguments.
-
-        Returns:
-            Its result.
         """
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     async def opened(self, call: Callable[[], _C]) -> _C:
-        """Run a call that opens a connection, session or pipeline. Close the result if this task is cancelled meanwhile."""
+        """Open a connection, session or pipeline. Close it if this task is cancelled meanwhile."""
         opening = self._pool.submit(call)
         try:
             return await asyncio.wrap_future(opening)
@@ -251,31 +214,25 @@ class AsyncQueue(Public):
         self.address = address
 
     async def send(self, body: Sendable | None = None, **fields: Unpack[Fields]) -> None:
-        """Send a message, and return when the broker has confirmed it.
+        """Send a message: see `Connection.send`.
 
         Args:
-            body: As of `Connection.send`.
-            **fields: As of `Connection.send`.
-
-        Raises:
-            PenstockError: As of `Connection.send`.
+            body: As of `AsyncConnection.send`.
+            **fields: As of `AsyncConnection.send`.
         """
         await self.connection.send(self.address, body, **fields)
 
     async def send_many(
         self, bodies: Iterable[Sendable] | AsyncIterable[Sendable] | None = None, **fields: Unpack[Fields]
     ) -> int:
-        """Send messages, and return when the broker has confirmed all of them.
+        """Send messages: see `Queue.send_many`.
 
         Args:
-            bodies: As of `Queue.send_many`, or an asynchronous iterable, also as `json`.
-            **fields: As of `Queue.send_many`.
+            bodies: Octets, texts, or whole messages, also from an asynchronous iterable, like the values of `json`.
+            **fields: As of `AsyncConnection.send`, for every message.
 
         Returns:
             Number of messages.
-
-        Raises:
-            PenstockError: As of `Queue.send_many`.
         """
         series = SimilarMessages(bodies, fields)
         async with self.pipeline() as pipeline:
@@ -294,22 +251,16 @@ class AsyncQueue(Public):
     async def receive(
         self, *, timeout: Duration | None = None, limit: int | None = None, selector: str | None = None, prefetch: int = PREFETCH
     ) -> AsyncIterator[ReceivedMessage]:
-        """Iterate over the messages in order. They are accepted as by `Queue.receive`.
+        """Yield the messages in order: see `Queue.receive`.
 
         After a `break` the last message returns to the queue when the iterator is closed: immediately by `contextlib.aclosing`,
         otherwise a moment later.
 
         Args:
-            timeout: As of `Queue.receive`, like the other arguments: seconds, or a `timedelta`.
+            timeout: Seconds, or a `timedelta`, without a message after which the loop ends. None: no limit.
             limit: Largest number of messages. None: no limit.
             selector: Only messages that match.
             prefetch: Largest number of messages that wait here.
-
-        Yields:
-            The messages.
-
-        Raises:
-            PenstockError: As of `Queue.receive`.
         """
         timeout_s = None if timeout is None else seconds("timeout", timeout)
         wait = self.connection.wait
@@ -362,10 +313,10 @@ def connect_async(
     reconnect: Backoff | None = DEFAULT_BACKOFF,
     on_error: Callable[[Exception], None] | None = None,
 ) -> AsyncConnection:
-    """Make a connection for asyncio, to be opened by `async with`.
+    """Return a connection for asyncio, to be opened by `async with`: see `penstock.connect`.
 
     Args:
-        urls: As of `penstock.connect`, like the other arguments.
+        urls: Addresses of the servers.
         user: User name.
         password: The user's password.
         ca_file: PEM file of the broker's authority.
@@ -375,9 +326,6 @@ def connect_async(
         timeout_s: Seconds that each wait for the broker takes at most.
         reconnect: When to try which server after a loss. None: a loss is final.
         on_error: Receives the errors that no call can raise.
-
-    Returns:
-        A connection that is not open yet.
     """
     made = partial(connect, urls, user, password, ca_file=ca_file, cert_file=cert_file, key_file=key_file)
     return AsyncConnection(partial(made, client_id=client_id, timeout_s=timeout_s, reconnect=reconnect, on_error=on_error))

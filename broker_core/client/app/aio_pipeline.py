@@ -12,7 +12,7 @@ from .pipeline import Pipeline
 from .producer import Confirmation
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack  # in typing from 3.11 on
+    from typing_extensions import Unpack
 
     from .connection import Connection
 
@@ -31,13 +31,7 @@ class CallRunner(Protocol):
 
 
 class AsyncPipeline(Public):
-    """Sends messages without waiting for each confirmation, made by `AsyncQueue.pipeline`. It is open inside `async with`.
-
-    Example:
-        async with connection.queue("orders").pipeline() as pipeline:
-            async for order in orders:
-                await pipeline.send(json=order)
-    """
+    """Sends messages without waiting for each confirmation, inside `async with`. Made by `AsyncQueue.pipeline`."""
 
     _internal = "put"
 
@@ -58,17 +52,14 @@ class AsyncPipeline(Public):
         return self._pipeline
 
     async def send(self, body: Sendable | None = None, **fields: Unpack[Fields]) -> Confirmation:
-        """Send one message. Waits only while the window is full.
+        """Send one message: see `Pipeline.send`. Waits only while the window is full.
 
         Args:
-            body: As of `Connection.send`.
-            **fields: As of `Connection.send`.
+            body: As of `AsyncConnection.send`.
+            **fields: As of `AsyncConnection.send`.
 
         Returns:
-            As of `Pipeline.send`.
-
-        Raises:
-            PenstockError: As of `Pipeline.send`.
+            Confirmation, whose `error` is this message's own.
         """
         return await self.put(self.pipeline.payload(body, fields))
 

@@ -35,9 +35,7 @@ class Callbacks(SerialExecutor):
         self.wake()
 
     def run_outcomes(self) -> None:
-        """Run the callbacks of all outcomes in the calling thread, which closes the session: the pool may have no free thread,
-        and closes soon.
-        """
+        """Run the callbacks of all outcomes in the calling thread, which closes the session: the pool may have no free thread."""
         with self._changed:
             if self.inside:
                 return
@@ -65,7 +63,7 @@ class Callbacks(SerialExecutor):
         consumers = self._session.consumers
         for index, consumer in enumerate(consumers):
             if consumer.callback is not None and not consumer.closed and (message := consumer.take()) is not None:
-                consumers.append(consumers.pop(index))  # next time other consumers come first
+                consumers.append(consumers.pop(index))  # next time others come first
                 return partial(self._call_with_message, partial(consumer.callback, message), message)
         return None
 

@@ -188,7 +188,7 @@ def _with_body(body: bytes | str | None) -> Message:
 
 
 def _check_body(body: object) -> None:
-    if not isinstance(body, (bytes, str, type(None))):  # AMQP could encode a dict, but no reader of JSON could read it
+    if not isinstance(body, (bytes, str, type(None))):  # AMQP could encode a dict, but JSON's readers could not read it
         kind = type(body).__name__
         raise errors.InvalidRequest(f"a body of type {kind} cannot be sent: give octets or a text, or json=… instead")
 

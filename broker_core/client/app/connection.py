@@ -1,4 +1,4 @@
-"""A connection to one of several servers, and after a loss to the next one."""
+"""The connection of an application."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .servers import Environment, Servers
 from .session import Session
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack  # in typing from 3.11 on
+    from typing_extensions import Self, Unpack
 
 _LOG = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class Connection(Public):
     # --- for the application
 
     def queue(self, address: str) -> Queue:
-        """Return a queue, or an exchange, to send to and to receive from. Sends no request to the broker.
+        """Return a queue or an exchange to send to and receive from. Sends no request to the broker.
 
         Args:
             address: A queue, an exchange, or `exchange/routing-key`.
@@ -199,9 +199,6 @@ class Connection(Public):
             limit: Largest number of messages. None: all.
             selector: As of `peek`.
 
-        Returns:
-            Number of messages that are back in their queues, and of messages that stayed.
-
         Raises:
             NotFound: The queue does not exist.
             PenstockError: The broker refuses, or is not Penstock.
@@ -215,13 +212,10 @@ class Connection(Public):
             return self.url
 
     def session(self, mode: AcknowledgeMode = AcknowledgeMode.AUTO) -> Session:
-        """Open a session, for one thread at a time.
+        """Return a new session, for one thread at a time; close it, or use `with`.
 
         Args:
             mode: Side that acknowledges messages, and when.
-
-        Returns:
-            An open session; close it, or use `with`.
 
         Raises:
             PeerError: No server answers in time.
@@ -242,7 +236,7 @@ class Connection(Public):
             PenstockError: The first error of a session.
         """
         failure: errors.PenstockError | None = None
-        # The callback of a busy session may wait for another session, whose end releases it.
+        # A busy session's callback may wait for another session, whose end releases it.
         for session in sorted(self._sessions, key=lambda session: session.callbacks.busy):
             try:
                 session.close(flush=flush)

@@ -1,4 +1,4 @@
-"""Receiving from one or several sources: waiting, pulling, or passing messages to a callback."""
+"""Receiving from one or several sources."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Consumer(Public):
             callback: Receives a message, on a thread of the client.
 
         Raises:
-            InvalidRequest: The prefetch is 0, so the broker sends no message unasked.
+            InvalidRequest: The prefetch is 0.
         """
         with self.session.changed:
             self._check_usable()
@@ -183,8 +183,8 @@ class Consumer(Public):
     def take(self) -> ReceivedMessage | None:
         """Return the next waiting message that has not expired; None without one.
 
-        Credit is renewed before a message is taken, not after: while the application is busy with a message, the broker must not
-        send one that another consumer could take.
+        Credit is renewed before a message is taken: while the application is busy with it, the broker must not send one that
+        another consumer could take.
         """
         session = self.session
         self._renew_credit()
@@ -242,7 +242,7 @@ class Consumer(Public):
         for address in self.addresses:
             try:
                 link = SourceLink(session.server, session.machine, address, self._options, self._arrived, self.fail)
-            except BaseException:  # otherwise some sources would have a link and others not
+            except BaseException:  # otherwise only some sources would have a link
                 for link in self.links:
                     link.detach()
                 self.links.clear()

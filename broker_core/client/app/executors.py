@@ -1,6 +1,6 @@
-"""Threads for callbacks: those of one session run in order, those of several sessions in parallel on a bounded pool.
+"""Threads for callbacks: in order for one session, in parallel for several, on a bounded pool.
 
-A `SerialExecutor` has at most one task in the pool. After each task it goes to the end of the pool's queue, so no session starves
+A `SerialExecutor` has at most one task in the pool, and goes to the end of the pool's queue after each. So no session starves
 another.
 """
 
@@ -15,7 +15,7 @@ Task = Callable[[], object]
 
 
 class Pool:
-    """Up to `threads` threads for the callbacks of one connection, started at their first use."""
+    """Up to `threads` threads for the callbacks of one connection."""
 
     def __init__(self, threads: int) -> None:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="penstock-callback")

@@ -122,8 +122,8 @@ class Ledger:
         """Return every message to its queue. The deliveries of unsettled messages count, those of waiting messages do not. May
         wait.
 
-        The credit is drained first, so that no later message overtakes them. Then they return in the order of their deliveries.
-        With `resume` the links get credit again.
+        The credit is drained first, so that no later message overtakes them. They return in the order of their deliveries. With
+        `resume` the links get credit again.
         """
         session = self._session
         links = [link for consumer in session.consumers for link in consumer.links]

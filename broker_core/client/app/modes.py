@@ -1,4 +1,4 @@
-"""Acknowledge modes, and the rule that gathers acknowledgements: until 65 % of the window, or for a time."""
+"""Acknowledge modes. Acknowledgements are gathered until 65 % of the window, or for a time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PendingAcknowledgements(Generic[M]):
         return len(self._entries)
 
     def add(self, message: M, outcome: Any, now: float) -> None:
-        """Expired messages count as well: a consumer that receives no other message must not wait forever."""
+        """Expired messages count as well: a consumer that receives no other must not wait forever."""
         if not self._entries:
             self.deadline = now + self._delay
         self._entries.append((message, outcome))

@@ -42,7 +42,8 @@ class Opener(NamedTuple):
         on_error: Callable[[Exception], None] | None = None,
         max_message_octets: int = MAX_MESSAGE_OCTETS,
     ) -> Connection:
-        """Open a connection to the first server that answers; the others are for reconnects.
+        """Return an open connection to the first server that answers; close it, or use `with`. The other servers are for
+        reconnects.
 
         A user logs in with SCRAM, or with PLAIN over TLS or on this machine. Without a user, a certificate logs in with EXTERNAL.
         Without both, the login is ANONYMOUS.
@@ -54,16 +55,12 @@ class Opener(NamedTuple):
             ca_file: PEM file of the broker's authority. None: the system's authorities.
             cert_file: PEM file of a client certificate to log in with.
             key_file: PEM file of its key. None: it is in `cert_file`.
-            client_id: Container id at the broker, by which people recognize this client. None: the program's name and its host,
-                such as `orders.py@host`.
+            client_id: Container id, by which people recognize this client. None: program and host, such as `orders.py@host`.
             timeout_s: Seconds that each wait for the broker takes at most.
             reconnect: When to try which server after a loss. None: a loss is final.
             callback_threads: Largest number of sessions whose callbacks run at the same time.
             on_error: Receives the errors that no call can raise: losses, exceptions of callbacks.
             max_message_octets: Largest received message. A larger one ends the consumer.
-
-        Returns:
-            An open connection; close it, or use `with`.
 
         Raises:
             InvalidRequest: A wrong argument.

@@ -16,7 +16,7 @@ from .modes import AcknowledgeMode
 from .producer import CHUNK, Confirmation, Producer
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack  # in typing from 3.11 on
+    from typing_extensions import Self, Unpack
 
     from .connection import Connection
     from .session import Session
@@ -33,8 +33,8 @@ class NotAllSent(errors.PeerError):
     """Messages of a pipeline, or of `send_many`, that the broker has not accepted.
 
     Attributes:
-        accepted: Number of messages that the broker has accepted.
-        refused: Number of messages that it has refused. The outcome of the others is unknown.
+        accepted: Number of accepted messages.
+        refused: Number of refused messages. The outcome of the others is unknown.
         errors: Errors by the message's number, from 0, in the order of sending; the first 1,000.
     """
 
@@ -85,7 +85,7 @@ class PipelineProducer(Producer):
         return confirmation
 
     def finish(self) -> None:
-        """Wait until every message is confirmed, as long as outcomes come within the time limit."""
+        """Wait until every message is confirmed, as long as outcomes come in time."""
         with self.session.changed:
             self.resend()
             while left := len(self._unconfirmed):
@@ -179,7 +179,7 @@ class Pipeline(Public):
         """Wait until every message is confirmed.
 
         Raises:
-            NotAllSent: Some messages were refused since the pipeline was made, or are not confirmed in time.
+            NotAllSent: Some messages of the pipeline were refused, or are not confirmed in time.
         """
         try:
             self.producer.finish()

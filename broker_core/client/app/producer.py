@@ -1,7 +1,7 @@
 """Sending, synchronously or not, with a limit of unconfirmed octets.
 
 A producer keeps a message until it is confirmed, to send it again on a new connection: at least once. As in JMS, a send of a
-durable message waits for its confirmation. Inside a transaction no send waits, because the commit waits for all.
+durable message waits for its confirmation, but inside a transaction, only the commit waits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .server import unless_failed
 from .target_link import TargetLink, TooLarge
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack  # in typing from 3.11 on
+    from typing_extensions import Unpack
 
     from .session import Session
 
@@ -179,7 +179,7 @@ class Producer(Public):
         return confirmation
 
     def _with_credit(self, deadline: float) -> bytes | None:
-        """Wait until a message can be sent. Return its transaction, if the session has transactions.
+        """Wait until a message can be sent. Return its transaction, if any.
 
         If the transaction ends meanwhile, its id may belong to another one. The message then joins a new transaction, whose
         commit reports the rollback.
@@ -210,11 +210,7 @@ class Producer(Public):
         return self._failure is not None
 
     def check(self) -> None:
-        """Raise the error that ended this producer, if any.
-
-        Raises:
-            PenstockError: That error.
-        """
+        """Raise the error that ended this producer, if any."""
         if self._failure is not None:
             raise self._failure
 

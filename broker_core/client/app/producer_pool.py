@@ -1,4 +1,4 @@
-"""Producers for sends that name an address each time. The last used ones stay open."""
+"""Producers for sends that name an address each time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ... import errors
 from .producer import Producer
 from .session import Session
 
-#: Idle producers that stay open, with their links.
+#: The last used ones stay open, with their links.
 MAX_IDLE_PRODUCERS = 64
 
 
 @dataclass(eq=False)
 class _Use:
-    """A producer in use. The first of its `calls` attaches it."""
+    """A producer in use, which the first of its `calls` attaches."""
 
     attached: Future[Producer] = field(default_factory=Future)
     calls: int = 0

@@ -41,7 +41,7 @@ def _await(consumer: Consumer, links: list[SourceLink], deadline: float | None) 
 
 
 def _sweep(consumer: Consumer) -> ReceivedMessage | None:
-    """Return a message that a source has now. Each sweep begins with the next source."""
+    """Each sweep begins with the next source."""
     links = consumer.links
     if links:
         links.append(links.pop(0))

@@ -14,7 +14,7 @@ from .pipeline import WINDOW, Pipeline
 from .received import ReceivedMessage
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack  # in typing from 3.11 on
+    from typing_extensions import Unpack
 
     from .connection import Connection
 
@@ -41,14 +41,11 @@ class Queue(Public):
         return f"Queue({self.address!r})"
 
     def send(self, body: Sendable | None = None, **fields: Unpack[Fields]) -> None:
-        """Send a message, and return when the broker has confirmed it.
+        """Send a message: see `Connection.send`.
 
         Args:
             body: As of `Connection.send`.
             **fields: As of `Connection.send`.
-
-        Raises:
-            PenstockError: As of `Connection.send`.
         """
         self.connection.send(self.address, body, **fields)
 
@@ -76,13 +73,10 @@ class Queue(Public):
         return pipeline.sent
 
     def pipeline(self, *, window: int = WINDOW) -> Pipeline:
-        """Open a pipeline: sends that do not wait for each confirmation.
+        """Return an open pipeline: sends that do not wait for each confirmation. Close it, or use `with`.
 
         Args:
             window: Limit of unconfirmed messages.
-
-        Returns:
-            A pipeline; close it, or use `with`.
 
         Raises:
             PenstockError: The broker refuses, for example with NotFound.
@@ -90,17 +84,11 @@ class Queue(Public):
         return Pipeline(self.connection, self.address, window)
 
     def peek(self, *, limit: int = PEEKED, selector: str | None = None) -> list[ReceivedMessage]:
-        """As `Connection.peek`.
+        """Return the first waiting messages, and leave them in the queue: see `Connection.peek`.
 
         Args:
             limit: Largest number of messages.
-            selector: As of `receive`.
-
-        Returns:
-            The messages.
-
-        Raises:
-            PenstockError: The broker refuses, or the connection was lost meanwhile.
+            selector: As of `Connection.peek`.
         """
         with self.connection.session(AcknowledgeMode.INDIVIDUAL) as session:
             return session.consumer(self.address, prefetch=limit, selector=selector, browse=True).waiting_now()
@@ -108,7 +96,7 @@ class Queue(Public):
     def receive(
         self, *, timeout: Duration | None = None, limit: int | None = None, selector: str | None = None, prefetch: int = PREFETCH
     ) -> Iterator[ReceivedMessage]:
-        """Iterate over the messages in order.
+        """Yield the messages in order.
 
         A message is accepted when the loop asks for the next one, unless the loop has settled it (`accept`, `reject`, `release`,
         `retry`). After an exception or `break`, an unsettled last message returns to the queue as a failed delivery.
@@ -116,11 +104,8 @@ class Queue(Public):
         Args:
             timeout: Seconds, or a `timedelta`, without a message after which the loop ends. None: no limit.
             limit: Largest number of messages. None: no limit.
-            selector: Only messages that match, such as `"colour = 'red' AND size > 5"`.
+            selector: As of `Connection.peek`.
             prefetch: Largest number of messages that wait here.
-
-        Yields:
-            The messages.
 
         Raises:
             PenstockError: The broker refuses, or the connection is lost permanently.

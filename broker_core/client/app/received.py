@@ -19,7 +19,7 @@ from .composing import Fields, Sendable, message_of
 from .retries import Retries
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack  # in typing from 3.11 on
+    from typing_extensions import Unpack
 
     from .consumer import Consumer
 
@@ -130,11 +130,7 @@ class ReceivedMessage(Public):
         return json_text.loads(body)
 
     def accept(self) -> None:
-        """Settle the message as processed.
-
-        Raises:
-            PenstockError: As of `acknowledge`.
-        """
+        """Settle the message as processed: see `acknowledge`."""
         self.acknowledge(ACCEPTED)
 
     def reject(self, reason: str = "") -> None:
@@ -150,11 +146,7 @@ class ReceivedMessage(Public):
         self.acknowledge(Rejected(error=Error(condition=Condition.PRECONDITION_FAILED, description=text or None)))
 
     def release(self) -> None:
-        """Return the message to its place in the queue. The delivery does not count as a failure.
-
-        Raises:
-            PenstockError: As of `acknowledge`.
-        """
+        """Return the message to its place in the queue, without a failure: see `acknowledge`."""
         self.acknowledge(RELEASED)
 
     def retry(self, after: Duration | None = None) -> None:

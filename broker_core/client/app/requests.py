@@ -1,6 +1,6 @@
-"""Request and reply: the replies to all requests of a connection come on one temporary queue, which ends with the connection.
+"""Request and reply: all replies of a connection come on one temporary queue, which ends with the connection.
 
-The pump gives a reply to its request, by the correlation id. When the connection is lost, open requests fail: their replies went
+The pump assigns a reply to its request by the correlation id. When the connection is lost, open requests fail: their replies went
 to the old queue.
 """
 
@@ -103,7 +103,7 @@ class ReplyConsumer(Consumer):
 
 
 class Requester:
-    """Requests of one connection, for any number of threads. The first opens the session and the temporary queue."""
+    """Requests of one connection, for any number of threads."""
 
     def __init__(self, open_session: Callable[[], Session], producers: ProducerPool) -> None:
         self._open_session = open_session

@@ -1,7 +1,7 @@
 """One connection to one server, read by a thread of its own (the pump).
 
-`client.amqp.Connection` is for one thread. Here only the pump reads; other threads write and wait under the same lock. The pump
-never calls the application: callbacks run on their pool, so they may wait for frames that the pump reads.
+Other threads write and wait under the same lock. The pump never calls the application: callbacks run on their pool, so they may
+wait for frames that the pump reads.
 """
 
 from __future__ import annotations
@@ -60,8 +60,6 @@ class ServerConnection:
             raise errors.ResourceLimit(
                 f"this process cannot read from {self.name}: {error}; raise its limit of open files (ulimit -n) or threads"
             ) from error
-
-    # --- for the application's threads
 
     def begin(self) -> amqp.Session:
         self.check()

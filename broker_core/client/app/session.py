@@ -1,4 +1,4 @@
-"""A session: its acknowledge mode, callbacks one after another, and perhaps a transaction."""
+"""A session and its transaction."""
 
 from __future__ import annotations
 
@@ -58,15 +58,12 @@ class Session(Public):
     # --- for the application
 
     def producer(self, address: str, *, window_octets: int = WINDOW_OCTETS, send_timeout_s: float | None = None) -> Producer:
-        """Make a producer for one address.
+        """Return a new producer for one address. It ends with the session.
 
         Args:
             address: A queue, an exchange, or `exchange/routing-key`.
             window_octets: Limit of unconfirmed octets.
             send_timeout_s: Seconds that a send takes at most. None: the connection's time limit.
-
-        Returns:
-            A producer, which ends with the session.
 
         Raises:
             PenstockError: The broker refuses, for example with NotFound.
@@ -87,7 +84,7 @@ class Session(Public):
         callback: Callback | None = None,
         gather_s: float = modes.ACKNOWLEDGE_DELAY_S,
     ) -> Consumer:
-        """Make a consumer of one or several sources, which take turns.
+        """Return a new consumer of one or several sources, which take turns. It ends with the session.
 
         Args:
             *addresses: Queues or exchanges.
@@ -99,9 +96,6 @@ class Session(Public):
             priority: The consumer with the highest priority that can take a message gets it.
             callback: As of `Consumer.listen`.
             gather_s: Seconds that an acknowledgement waits at most, in the mode dups-ok.
-
-        Returns:
-            A consumer, which ends with the session.
 
         Raises:
             PenstockError: As of `producer`.
@@ -273,7 +267,7 @@ class Session(Public):
             try:
                 part.attach()
             except NoAnswer:
-                raise  # a slow server refuses nothing: the next attempt may find a faster one
+                raise  # a slow server refuses nothing; the next one may be faster
             except errors.PenstockError as error:
                 server.check()
                 part.fail(error)  # only this one ends

@@ -1,4 +1,4 @@
-"""One source of a consumer: a receiving link with its share of the consumer's credit."""
+"""One source of a consumer."""
 
 from __future__ import annotations
 

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class RolledBack(errors.PeerError):
-    """A transaction that was rolled back. Its sends are discarded; its received messages are delivered again."""
+    """A transaction that was rolled back. Its sends are discarded; its received messages come again."""
 
 
 class InDoubt(errors.PeerError):
-    """A connection lost during the commit. The broker has committed the whole transaction or nothing of it."""
+    """A connection lost during the commit: everything was committed, or nothing."""
 
 
 class Transaction:
@@ -97,7 +97,7 @@ class Transaction:
                 if server is not None:
                     server.abandon(error)  # the broker's state is unknown: both sides begin again
                 self._session.ledger.lost()
-                self._rollback_cause = None  # the loss belongs to this transaction, not to the next one
+                self._rollback_cause = None  # the loss belongs to this transaction alone
                 raise InDoubt(f"it is unknown whether the transaction was committed: {error}") from error
             reason = error  # A coordinator may also refuse by ending the link (4.4.3)
         else:

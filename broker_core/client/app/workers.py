@@ -1,12 +1,11 @@
 """Workers: a function handles the messages of a queue, several at a time, until it is stopped.
 
 `penstock work module:handle` and `handle.run(connection, stop)` run it. A message is accepted when the function returns. If it
-raises, the message comes again after a time that doubles with each attempt. After `retries` repetitions it is rejected with the
+raises, the message comes again after a time that doubles with each attempt, and is rejected after `retries` repetitions, with the
 error as the reason. A function may also settle the message itself: `message.reject("why")`.
 
 Each of `concurrency` threads has a session and takes one message after another. If a thread is busy for LOOK_S while another is
-idle, the messages that wait at it return to the broker, which delivers them again. An `async` function runs on an event loop of
-its thread.
+idle, the messages that wait at it return to the broker. An `async` function runs on an event loop of its thread.
 """
 
 from __future__ import annotations
@@ -42,16 +41,8 @@ GRACE_S = 30.0
 
 
 class Counts(NamedTuple):
-    """Messages of a worker since its start, by outcome.
-
-    Attributes:
-        accepted: The handler has returned.
-        retried: They returned after an error.
-        rejected: They failed too often.
-        other: The handler settled them itself, or the broker revoked them.
-        running: In work now.
-        seconds: Time in handlers, all threads together.
-    """
+    """Messages of a worker since its start, by outcome. `other`: settled by the handler itself, or revoked by the broker.
+    `running`: in work now. `seconds`: time in handlers, all threads together."""
 
     accepted: int = 0
     retried: int = 0
@@ -81,11 +72,11 @@ class Worker(Public):
     Attributes:
         handle: Function that receives each message.
         queue: Name of the queue.
-        concurrency: Number of messages in work.
-        retries: Further attempts after the first failure. None: the queue's `maxAttempts`.
-        retry_after: Seconds, or a `timedelta`, from the first failure to the next attempt.
-        max_retry_after: Limit of that time.
-        selector: Selector of the messages; None for all.
+        concurrency: As of `worker`.
+        retries: As of `worker`.
+        retry_after: As of `worker`.
+        max_retry_after: As of `worker`.
+        selector: As of `worker`.
     """
 
     _attributes = "handle queue"
@@ -111,7 +102,6 @@ class Worker(Public):
         self._retries.check()
 
     def __call__(self, message: Any) -> Any:
-        """Call the handler."""
         return self.handle(message)
 
     @property
@@ -154,7 +144,7 @@ class Worker(Public):
                     lane.begun = None
         except BaseException as error:
             failures.append(error)
-            stop.set()  # an error of one thread ends all, so that the process can be restarted
+            stop.set()  # one thread's error ends all, so that the process can be restarted
         finally:
             loop.close()
 
@@ -206,18 +196,15 @@ def worker(
     max_retry_after: Duration = 60.0,
     selector: str | None = None,
 ) -> Callable[[Handler], Worker]:
-    """Make a function the handler of a queue's messages.
+    """Return a decorator that makes a function the handler of a queue's messages.
 
     Args:
         queue: Name of the queue.
         concurrency: Number of messages in work, each on its own thread.
-        retries: As of `Worker`.
+        retries: Further attempts after the first failure. None: the queue's `maxAttempts`.
         retry_after: Seconds, or a `timedelta`, from the first failure to the next attempt; doubled after each.
         max_retry_after: Limit of that time.
         selector: Only messages that match.
-
-    Returns:
-        A decorator that turns a function into a `Worker`.
 
     Raises:
         InvalidRequest: An invalid value.

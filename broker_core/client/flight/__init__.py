@@ -2,7 +2,7 @@
 
 connection  calls, puts and streams
 putting     one put
-redriving   chosen dead letters, back to their queues
+redriving   chosen dead letters
 """
 
 from .connection import Client, check

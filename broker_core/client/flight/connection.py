@@ -1,4 +1,4 @@
-"""A client of the Flight plane (docs/protocols/flight.md): JSON out, JSON in, Penstock's errors raised.
+"""A client of the Flight plane (docs/protocols/flight.md).
 
 With an AMQP address it asks the broker for its Flight endpoint. It asks again when the endpoint may have changed: its token has
 expired, or it does not answer.
@@ -45,8 +45,8 @@ def check(url: str, credentials: Credentials) -> None:
 class Client:
     """One connection to the broker at `url`, for any number of threads.
 
-    `known` is an endpoint that was discovered for the URL before, perhaps by another process. `timeout_s` limits every wait for
-    the broker; None: `timeouts.SILENCE_S`. `program` names the kind of program in the broker's audit log.
+    `known` is an endpoint that was discovered before, perhaps by another process. `timeout_s` limits every wait for the broker;
+    None: `timeouts.SILENCE_S`. `program` names the kind of program in the broker's audit log.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Client:
             if not self._discovers or not may_repeat():
                 raise
         except errors.PeerError:
-            self._lost = True  # the broker may have restarted elsewhere; the next call discovers it
+            self._lost = True  # the broker may have restarted elsewhere
             raise
         self._renew(used)
         return self._attempt(attempt)
@@ -168,7 +168,7 @@ class Client:
             raise self._translate(error) from error
 
     def _renew(self, used: Endpoint | None = None) -> None:
-        """Discover again when it is time, or when `used` is no longer valid."""
+        """Discover again when it is time, or when `used` is invalid."""
         if not self._discovers or self._closed:
             return
         with self._changing:
@@ -189,7 +189,7 @@ class Client:
         else:  # a broker that gives no token has no users
             authorization = None if self._discovers else self._credentials.authorization()
         self._headers = [self._program, *([] if authorization is None else [(b"authorization", authorization.encode())])]
-        # The old client is not closed: another thread may use it. It ends with its last user.
+        # Another thread may use the old client, which ends with its last user.
         if self.endpoint.url != endpoint.url:
             self._flight = self._connected(endpoint.url)
         self.endpoint = endpoint

@@ -21,9 +21,9 @@ from ..timeouts import Steps
 
 log = logging.getLogger("penstock")
 
-#: Seconds after which a write that the broker does not take also reads its signs of life.
+#: Seconds after which a blocked write also reads the broker's signs of life.
 LISTEN_S = 2.0
-#: Limit of unacknowledged bytes, besides the last batch: twice the bytes that a broker takes ahead of its disk.
+#: Limit of unacknowledged bytes, besides the last batch: twice the bytes ahead of the broker's disk.
 MOST_AHEAD_BYTES = 64 << 20
 
 #: A record batch, or a batch and its metadata.
@@ -144,14 +144,14 @@ class Put:
             self._ahead.popleft()
 
     def _log_full(self) -> None:
-        """The broker waits for room in a queue: logged once."""
+        """Log once that the broker waits for room."""
         queue, timeout_s = self._last.pop("fullQueue", None), self._last.pop("timeoutS", None)
         if queue is not None and not self._has_logged:
             self._has_logged = True
             log.warning("queue %r is full: this write waits for room, and fails if it stays full for %g s", queue, timeout_s)
 
     def _end(self) -> None:
-        """`close` alone would first wait for the read of `_listening`, and only then end the call at the broker."""
+        """End the call at the broker. `close` alone would first wait for the read of `_listening`."""
         if self._writer is None or self._steps.stuck:
             return
         with suppress(pa.ArrowException):  # `close` raises the reason

@@ -1,7 +1,7 @@
 """Chosen dead letters, back to the queues that they came from.
 
-A redriven message has left the dead-letter queue, and no other message gets its sequence number. So repeating a request with the
-same numbers redrives no message twice.
+A redriven message has left the dead-letter queue, and its sequence number is not used again. So repeating a request redrives no
+message twice.
 """
 
 from __future__ import annotations

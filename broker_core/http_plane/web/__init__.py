@@ -4,7 +4,7 @@ process               from its start to its end
 connections, framing  one socket of a client, and where its requests end
 shares                budgets of all connections
 application, bodies, replies, files    paths, requests and their answers
-guards                refusal of requests from foreign pages
+guards                against foreign pages
 credentials, sessions credentials that the broker accepted lately; logins of the page
 channel               questions to the broker
 counts, metrics       counts of all queues; metrics for Prometheus

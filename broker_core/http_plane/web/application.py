@@ -76,7 +76,7 @@ class _Application:
     def __init__(self, channel: Channel, hello: dict[str, Any]) -> None:
         self._channel = channel
         self._secure: bool = hello["http_tls"]
-        # Browsers send a cookie to every port of a host, so each broker needs its own name.
+        # Browsers send a cookie to every port of a host: each broker needs its own name.
         self._cookie = f"{'__Host-' if self._secure else ''}penstock-{hello['port']}"
         limits = ("http_sessions", "http_sessions_per_user", "http_session_idle_s", "http_session_s")
         self._sessions = Sessions(*(hello[name] for name in limits))
@@ -105,7 +105,7 @@ class _Application:
         return replies.json(answer.body, answer.status)
 
     async def _probe(self, op: str) -> ChannelAnswer:
-        """Ask the broker once for all probes that arrive meanwhile: any client may send them."""
+        """Any client may send probes, so simultaneous ones share one question to the broker."""
         asking = self._probes.get(op)
         if asking is None:
             asking = asyncio.ensure_future(self._channel.probe(op, LIVE_S))
@@ -186,7 +186,7 @@ class _Application:
         return replies.json(json.dumps({"time": header["time"], "period": header["period"], "queues": plots}).encode())
 
     async def metrics(self, request: Request) -> Response:
-        authorization, user = await self._admitted(request)  # first, so that strangers do not wait in line with users
+        authorization, user = await self._admitted(request)  # first: strangers do not wait in line with users
         async with self._rendering:  # one after another
             answer = self._accepted(await self._ask(request, "counts", user=user, authorization=authorization, broker=True))
             numbers = (json.loads(answer.body), answer.more[0], self._most_queues, self._process, self._queue_text)
@@ -200,8 +200,8 @@ class _Application:
     # --- users
 
     async def _admitted(self, request: Request) -> tuple[str | None, str | None]:
-        """Return the credentials that the broker accepts, and their user; None before a login. The rest of the request, such as
-        the body, counts for that user. Raises RequestRefused."""
+        """Return the credentials that the broker accepts, and their user, for which the rest of the request counts; None before a
+        login. Raises RequestRefused."""
         authorization = await self._authorization(request)
         user = self._user_of(request, authorization)
         if user is None:
@@ -213,7 +213,7 @@ class _Application:
         return authorization, user
 
     def _user_of(self, request: Request, authorization: str | None) -> str | None:
-        """Return the user of credentials that the broker accepted before, if any."""
+        """Return the user of credentials that the broker accepted before."""
         user = self._credentials.user_of(authorization)
         request.state.connection.assign(user)
         return user
@@ -276,7 +276,7 @@ class _Application:
 
 
 def _door(request: Request) -> str:
-    """Browsers report that a request comes from the page; other programs do not send this header."""
+    """Only browsers send this header, so the request comes from the page."""
     return "page" if "sec-fetch-site" in request.headers else "api"
 
 

@@ -1,6 +1,6 @@
 """Questions to the broker and their answers.
 
-Two threads read and write, so a broker that does not read, or a large answer, cannot block the loop.
+Two threads read and write: neither a broker that does not read nor a large answer blocks the loop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple
 from ...children import frames
 from ...children.frames import ChildFrame
 
-MAX_WAITING = 256  # questions of users without an answer; the next request is refused and may be repeated
+MAX_WAITING = 256  # questions of users; the next request is refused and may be repeated
 MAX_WAITING_OF_USER = 128  # of one user: half of all. Clients without a user name count as one
 MAX_WAITING_OF_STRANGERS = 512  # of all clients before their login: twice the limit of their connections
 STRANGERS_TOGETHER = 4  # of strangers, answered together by half of the broker's threads: a password check is slow
@@ -77,7 +77,7 @@ class Channel:
 
     async def ask(self, op: str, body: bytes, user: str | None, is_gone: Callable[[], bool], **header: Any) -> ChannelAnswer:
         """Ask for a user, or with None for a stranger, in the order of the strangers' questions. Raises Busy, Silent, and
-        BrokerGone if the client has closed its connection."""
+        BrokerGone if the client has left."""
         of_users = self._waiting_of.total() - self._waiting_of[None]
         most = MAX_WAITING_OF_STRANGERS if user is None else MAX_WAITING_OF_USER
         if self._waiting_of[user] >= most or (user is not None and of_users >= MAX_WAITING):

@@ -1,5 +1,5 @@
-"""Connections of clients: uvicorn's, with limits of time and memory. The time for a request and for reading the answer is limited
-even if bytes move slowly."""
+"""Connections of clients: uvicorn's, with limits of memory, and of the time for a request and for reading the answer even if
+bytes move slowly."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from .framing import StrictConnection
 from .shares import Shares
 
 READ_BYTES = 16 << 10  # read in one step; a waiting client can occupy twice that
-WRITE_BYTES = 32 << 10  # of an answer that a client has not read before this process pauses
-DISCARDED_BYTES = 4 << 20  # of a body that are read and dropped after the answer, so that the client can read the answer
+WRITE_BYTES = 32 << 10  # of an unread answer, before this process pauses
+DISCARDED_BYTES = 4 << 20  # of a body that are read and dropped, so that the client reads the answer
 IDLE_S = 30.0  # between two requests on one connection
 HANDSHAKE_S = 10.0  # TLS
 ANSWER_S = 60.0  # for reading an answer: the largest have a few MiB
 STOP_S = 2.0  # for running requests when the broker stops
 LOOK_S = 0.5  # between two checks of time limits
-ACCEPTED_TOGETHER = 64  # connections accepted before other work continues: a probe does not wait behind thousands
+ACCEPTED_TOGETHER = 64  # connections accepted before other work, such as a probe, continues
 ACCEPT_PAUSE_S = 1.0  # after a shortage of file descriptors
 SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -44,7 +44,7 @@ _read_buffer = memoryview(bytearray(READ_BYTES))  # shared by all connections: i
 
 
 class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
-    """A connection of a client. It is in its server's shares from construction until it is closed."""
+    """A connection of a client, in its server's shares from construction until it is closed."""
 
     begun: float | None = None  # when the wait for a request, or for its rest, began
     unread: float | None = None  # when the wait for the client to read began
@@ -70,7 +70,7 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
 
     @property
     def must_close(self) -> bool:
-        """True if this answer must be the last: the rest of the body may never arrive, or is too large to read."""
+        """True if this answer must be the last: the rest of the body may be missing, or too large to read."""
         if not self.cycle.more_body:
             return False
         length = next((value for name, value in self.headers if name == b"content-length"), b"0")
@@ -78,7 +78,7 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
 
     @property
     def must_drain(self) -> bool:
-        """True if the body must be read before the answer: the client wants the connection closed then, and a close with unread
+        """True if the body must be read before the answer: the client wants the connection closed then, and closing with unread
         bytes would destroy the answer."""
         ends = self.scope["http_version"] == "1.0" or CLOSE_HEADER in self.headers
         return ends and self.cycle.more_body and not self.must_close

@@ -1,5 +1,4 @@
-"""Credentials that the broker has accepted recently: a request counts for their user before the broker, which decides about every
-request, is asked."""
+"""Credentials that the broker has accepted recently. A request counts for their user before the broker decides about it."""
 
 from __future__ import annotations
 

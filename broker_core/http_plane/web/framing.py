@@ -1,7 +1,7 @@
 """Framing of requests: h11's rules, and the choices of RFC 9112 that h11 leaves to its user.
 
-A proxy and this server must agree on the end of a request. Otherwise a client can hide a request in the body of another one
-(request smuggling). So a head that two parsers may read differently is refused.
+A proxy and this server must agree on the end of a request. Otherwise a client can hide a request in another one's body (request
+smuggling). So a head that two parsers may read differently is refused.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import h11
 from h11._receivebuffer import ReceiveBuffer
 
-MAX_HEAD_BYTES = 32 << 10  # of a request's first line and headers, and of the trailers after its body
+MAX_HEAD_BYTES = 32 << 10  # of a request's first line and headers, and of trailers
 MAX_HEADERS = 100  # lines in a head; a browser sends about 20. Each costs several objects
 FRAMING_BYTES = 8  # that chunked encoding may add to each byte of a body: 1-byte chunks add 5
 FRAMING_SLACK_BYTES = 64 << 10  # beyond that: chunk extensions are read and ignored, and must end
@@ -23,7 +23,7 @@ class StrictConnection(h11.Connection):
     def __init__(self) -> None:
         super().__init__(h11.SERVER, MAX_HEAD_BYTES)
         self._receive_buffer = _StrictBuffer()
-        self._framing = 0  # bytes received for the current body, minus the bytes that its data justifies
+        self._framing = 0  # received for the current body, minus the bytes that its data justifies
         self.refusal: h11.RemoteProtocolError | None = None  # why parsing has stopped
 
     @property

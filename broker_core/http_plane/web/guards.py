@@ -1,7 +1,7 @@
 """Guards against foreign pages: their requests are refused, and they cannot use the answers.
 
-- `Host` must be a name of this broker. A foreign page could otherwise point its own name to this address, and be of the same
-origin (DNS rebinding). A numeric address is always accepted.
+- `Host` must be a name of this broker, or a numeric address. Otherwise a foreign page could point its own name here, and be of
+  the same origin (DNS rebinding).
 - A change from a page must come from our page (`Origin`, `Sec-Fetch-Site`).
 - A request with a cookie must prove that its page can read our answers (`sessions`).
 """

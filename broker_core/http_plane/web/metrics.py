@@ -19,8 +19,6 @@ from .counts import STATES, CountColumns
 
 
 class _Of(NamedTuple):
-    """A metric of each queue."""
-
     name: str
     column: str
     text: str
@@ -60,8 +58,7 @@ COUNTERS = (
 
 
 class QueueText:
-    """Metrics of queues. Unchanged lines are reused from the previous scrape: prometheus_client takes twenty times as long, which
-    would delay messages."""
+    """Metrics of queues. Unchanged lines are reused: prometheus_client takes twenty times as long, which would delay messages."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -72,8 +69,8 @@ class QueueText:
     def form(
         self, time: int, names: list[str], columns: dict[str, array[int]], reasons: dict[str, str], *, total_in_help: bool
     ) -> list[bytes]:
-        """`reasons`: of the columns of lost messages. `total_in_help`: the help of a counter has the name of its samples, as the
-        older format requires."""
+        """`reasons`: of the columns of lost messages. `total_in_help`: the help of a counter names its samples, as the older
+        format requires."""
         with self._lock:
             if names != self._names:
                 self._names, self._labels = names, [f'{{queue="{_escaped(name)}"' for name in names]
@@ -133,7 +130,7 @@ def text_of(
     header: dict[str, Any], table: bytes, most: int, process: ProcessCollector, queue_text: QueueText, accepted: str
 ) -> tuple[list[bytes], str]:
     """Return a scrape in parts and its content type, as the client accepts: OpenMetrics or the older format. `most`: queues with
-    their own metrics. `queue_text`: lines of earlier scrapes."""
+    their own metrics. `queue_text`: earlier lines."""
     openmetrics = OPENMETRICS in accepted
     encoder, kind = choose_encoder(f"{OPENMETRICS}; version=1.0.0" if openmetrics else "")
     columns = CountColumns(header, table)

@@ -1,4 +1,4 @@
-"""Logins of the page. They live in this process, and end with it.
+"""Logins of the page, which end with this process.
 
 A session has two secrets. Browsers add the cookie to every request, also from foreign pages. These cannot read the other secret,
 which must be in a header of every change. Both are new at each login, so a cookie cannot be planted before it.

@@ -1,4 +1,4 @@
-"""Budgets of connections, in number and bytes: one for strangers, one for users.
+"""Budgets of connections, in number and bytes.
 
 A stranger is a client before its login. All strangers share one budget, and all users a larger one. A new connection is always
 accepted. When a budget is used up, the address or user that uses the most loses the connection that has waited longest for its
@@ -29,8 +29,7 @@ class Sharing(Protocol):
 
 
 class AddressGroup:
-    """The connections of one address or user with their bytes, the last used one at the end. `is_local`: strangers from this
-    machine."""
+    """The connections of one address or user with their bytes, the last used one at the end. `is_local`: from this machine."""
 
     def __init__(self, name: str, is_local: bool) -> None:
         self.name, self.is_local, self.held = name, is_local, 0
@@ -159,5 +158,5 @@ class Shares:
 
 
 def _idle(share: RequestShare) -> Sharing | None:
-    """Return the connection that has waited longest for its client, if any."""
+    """Return the connection that has waited longest for its client."""
     return next((connection for connection in share.connections() if not connection.is_served), None)

@@ -1,4 +1,4 @@
 """Event messages: what happens at the broker, as messages of a queue.
 
-publisher   gathers the events, and adds them to the queue `$events` if it exists
+publisher   adds them to the queue `$events` if it exists
 """
