@@ -4,24 +4,21 @@
     penstock.register(spark)
     spark.readStream.format("amqp").option("url", broker.url).option("queue", "orders").load()
 
-If the wheel is installed, Spark finds the format on its own. `register` is needed with `--py-files` (see
-`penstock.connector.pyfiles`), and with Spark Connect, where it ships the connector to the server.
+If the wheel is installed, Spark finds the format on its own. `register` is needed with `--py-files`, and with Spark Connect, to
+which it ships the connector.
 
-- source, registration: readers and writers for Spark's calls; registration of the format with a session
-- options, schema, suggestions: the options, in one table; Spark's types of the columns; proposals for wrong names
+- source, registration: readers and writers for Spark's calls; registration with a session
+- options, schema, suggestions: the options; Spark's types of the columns; proposals for wrong names
 - stream/, batch/, task/: planning of stream reads; batch reads; reads within a Spark task
-- sink/: writes: stage, then publish once; outcomes of single messages
+- sink/: messages and outcomes, staged and then published once
 - brokers/, foreign/: several brokers behind one query and one write; brokers of other products
 - offset, identity: the offset in Spark's checkpoint; identities of brokers
-- archive_table: the archive as a DataFrame over Spark's Delta source
+- archive_table: the archive over Spark's Delta source
 - access, backoff: a broker's address and credentials; waits for a broker that does not answer
-- spark_versions, spark_settings: all differences between the versions of Spark; settings of a session, such as Delta's jar
-- interpreters: the Python interpreter of Spark's workers
+- spark_versions, spark_settings: differences between versions of Spark; settings of a session
+- interpreters, workers: the Python interpreter of Spark's workers; their tracebacks and garbage collections
 - reporting, explanation: our errors in Spark's form; an error of Spark in one sentence
-- workers: Spark's Python workers, with fewer tracebacks and shorter garbage collections
 - pyfiles, _discovery: the zip for `--py-files`; the module by which Spark finds the format
-
-The progress of a query is in Spark's checkpoint, and names durable data of the broker.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ __all__ = ["archive", "register"]
 def register(spark: SparkSession) -> None:
     """Register `format("amqp")` with this session, and make the session active in this thread.
 
-    It may be called again, also if Spark has found the format on its own, and then changes nothing.
+    A second call changes nothing, nor does a call after Spark has found the format on its own.
 
     Args:
         spark: Session, of Spark's own or of Spark Connect.
@@ -71,15 +68,14 @@ def archive(
 
         penstock.archive(spark, "orders").where("outcome = 'rejected'").groupBy("error").count()
 
-    Spark reads the queue's archive table directly, with pruned columns and pushed filters. Messages that are not recorded in the
-    table yet come from the broker. If this session has no Delta source, or cannot reach the table, all rows come from the broker.
+    Spark reads the queue's archive table directly, with pruned columns and pushed filters. Messages that are not recorded yet
+    come from the broker. Without a Delta source in this session, or without access to the table, all rows come from the broker.
 
     Args:
         spark: Session, of Spark's own or of Spark Connect.
         queue: Name of a queue, or several names.
         url: Broker, or several brokers; amqp://, amqps:// or grpc://. Default: `$PENSTOCK_URL`, else amqp://127.0.0.1:5672.
-        body_schema: Type of JSON bodies, such as `"order bigint, shop string"`. It adds the column `json`, which is null for a
-            body of another form.
+        body_schema: Type of JSON bodies, such as `"order bigint, shop string"`. It adds the column `json`, null for other bodies.
         **login: Options `userName` and `password`, `caFile`, `certFile` and `keyFile`, as for `format("amqp")`.
 
     Returns:

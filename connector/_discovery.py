@@ -1,7 +1,7 @@
 """Discovery of `format("amqp")` by Spark: the wheel installs this file as the top-level module `pyspark_penstock`.
 
-Spark imports every module named `pyspark_*`, also for users who never read a queue. So this module imports only modules that
-Spark has loaded already, and one small module of ours without pyarrow.
+Spark imports every module named `pyspark_*`, also for users who never read a queue. So this one imports only modules that Spark
+has loaded already, and a small one of ours without pyarrow.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from penstock.connector.workers import hush
 
 try:
     from pyspark.sql.datasource import DataSource
-except ImportError:  # Spark 3.5 and older has no data sources in Python
+except ImportError:  # Spark 3.5 and older
     pass
 else:
     hush()

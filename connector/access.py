@@ -1,10 +1,10 @@
 """Access to a broker: its address and our credentials, in one value that travels to executors.
 
 It holds secrets, so it travels only inside readers and writers, which Spark keeps in memory: no offset, commit message or
-partition holds it. Spark pickles partitions one by one, and with a CA bundle this is hundreds of kilobytes.
+partition holds it. With a CA bundle it has hundreds of kilobytes, and Spark pickles partitions one by one.
 
-With an AMQP url the planner discovers the Flight endpoint and hands it to its tasks in their partitions, so that tasks need no
-login of their own. A token ends after an hour, or with the broker's process; a task then discovers the endpoint again.
+With an AMQP url the planner discovers the Flight endpoint, and passes it to tasks in their partitions, so that they need no
+login. A token ends after an hour, or with the broker's process; a task then discovers the endpoint again.
 """
 
 from __future__ import annotations
@@ -21,10 +21,7 @@ from ..broker_core.client.flight import Client
 
 @dataclass(frozen=True)
 class BrokerAccess:
-    """`url` is the user's, `known` the endpoint that was discovered there last.
-
-    `largest` is the maximum size of an AMQP message from a foreign broker; None: the client's default.
-    """
+    """`known`: the last discovered endpoint. `largest`: bytes of a message from a foreign broker; None: the client's default."""
 
     url: str
     credentials: Credentials = field(default=NOBODY, repr=False)
@@ -35,22 +32,22 @@ class BrokerAccess:
         return Client(self.url, self.credentials, known=self.known, program="spark")
 
     def amqp(self, timeout_s: float) -> Any:
-        """Return an AMQP connection (`client.amqp.Connection`), whose every wait ends after `timeout_s`.
+        """Return a `client.amqp.Connection`, whose every wait ends after `timeout_s`.
 
-        Call this within `executor_modules.own_errors`, because this code may travel by value.
+        This code may travel by value: call it within `executor_modules.own_errors`.
         """
         limits = {} if self.largest is None else {"max_message_octets": self.largest}
         return executor_modules.module("client.amqp").login(self.url, self.credentials, timeout_s=timeout_s, **limits)
 
     def of(self, url: str) -> BrokerAccess:
-        """Return the access to one of several brokers; itself for its own url, or an empty one."""
+        """An empty url is its own."""
         return self if url in ("", self.url) else replace(self, url=url, known=None)
 
     def at(self, known: Endpoint | None) -> BrokerAccess:
         return replace(self, known=known)
 
     def look(self) -> Endpoint | Foreign | None:
-        """Ask the broker at an AMQP url for its product; None for any other url, which is a Penstock's."""
+        """Ask the broker for its product; None for a url that is not AMQP's: it is a Penstock's."""
         if not self.url.startswith(SCHEMES):
             return None
         return discovery.look(self.url, self.credentials, timeouts.SILENCE_S)

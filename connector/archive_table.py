@@ -1,7 +1,7 @@
 """`penstock.archive`: the archive of queues as a DataFrame over Spark's own Delta source.
 
-Two parts make the DataFrame of a queue. The table has the rows up to a recording, which the broker names when the DataFrame is
-made. The source `amqp` has the messages after it: recorded later, or not yet. No row belongs to both.
+The table has the rows up to a recording, which the broker names when the DataFrame is made. The source `amqp` has the messages
+after it: recorded later, or not yet. No row belongs to both.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .registration import register_with
 from .schema import source_schema
 
 _UNREADABLE: tuple[type[Exception], ...] = (ArchiveUnreachable, PySparkException)
-try:  # a missing source or file system, or a login that a store refuses, may be an error of Java that Spark does not translate
+try:  # a missing source or file system, or a refused login, may be an error of Java that Spark does not translate
     from py4j.protocol import Py4JJavaError
 
     _UNREADABLE += (Py4JJavaError,)
@@ -39,7 +39,7 @@ except ImportError:  # a client of Spark Connect
 
 log = logging.getLogger("penstock")
 
-BODY = "json"  # the column of the parsed body
+BODY = "json"
 DEFAULT_URL = "amqp://127.0.0.1:5672"
 OPTIONS = ("userName", "password", "caFile", "certFile", "keyFile")  # of a login
 
@@ -51,7 +51,7 @@ def archive_of(
     body_schema: StructType | str | None,
     login: Mapping[str, str],
 ) -> DataFrame:
-    """As `penstock.archive`, which documents it."""
+    """See `penstock.archive`."""
     unknown = sorted({name.lower() for name in login} - {name.lower() for name in OPTIONS})
     if unknown:
         raise InvalidOption(
@@ -77,7 +77,7 @@ def _escaped(queue: str) -> str:
 
 
 def _parts(spark: SparkSession, table: Table | None, source: Mapping[str, str]) -> list[DataFrame]:
-    """Return the recorded rows and the others; only one part without a table that Spark can read."""
+    """Return the recorded rows, if Spark can read the table, and the others."""
     recorded = None if table is None else _recorded(spark, table)
     after = {} if recorded is None or table is None else {"recordedAfter": str(table.last_recording)}
     rest = spark.read.format("amqp").schema(source_schema(READABLE)).options(**source, **after).load()
@@ -85,14 +85,14 @@ def _parts(spark: SparkSession, table: Table | None, source: Mapping[str, str]) 
 
 
 def _recorded(spark: SparkSession, table: Table) -> DataFrame | None:
-    """Return the rows of the recordings that the table had when the broker was asked; None if Spark cannot read the table.
+    """Return the rows that the table had when the broker was asked; None if Spark cannot read it.
 
-    The rows are filtered, unless they are all of a version of the table: the filter would take a fifth of the time.
+    If they are a whole version of the table, they are not filtered, which would take a fifth of the time.
     """
     reader = spark.read.format("delta")
     try:
         version = _checked_version(table)
-        rows = _loaded(reader, table)  # first the newest version: without the table, an older one fails with an internal error
+        rows = _loaded(reader, table)  # the newest version first: without a table, an older one fails with an internal error
         if version is not None and version.is_whole:
             return _loaded(reader.option("versionAsOf", version.number), table).select(*READABLE)
     except _UNREADABLE as error:
@@ -109,10 +109,7 @@ def _loaded(reader: DataFrameReader, table: Table) -> DataFrame:
 
 
 def _checked_version(table: Table) -> Version | None:
-    """Return the newest version of the table. Raises ArchiveUnreachable unless the table, as it is seen here, is the broker's.
-
-    Without deltalake nothing is checked, and the version is None.
-    """
+    """Return the newest version; None without deltalake. Raises ArchiveUnreachable unless the table seen here is the broker's."""
     try:
         return newest_version(table, table.bounds)
     except ImportError as error:
@@ -121,17 +118,15 @@ def _checked_version(table: Table) -> Version | None:
 
 
 def _path(url: str) -> str:
-    """Return the URL of a table as Spark writes it."""
     if is_local(url):
         return f"file://{local_path(url)}"
     return f"s3a://{url.removeprefix('s3://')}" if url.startswith("s3://") else url
 
 
 def _is_within(condition: ColumnRange | RecordingSpans) -> Column:
-    """Return a condition on rows of the table as Spark evaluates it."""
     if isinstance(condition, RecordingSpans):
         spans = [reduce(operator.and_, map(_is_within, span)) for span in condition.spans]
         return reduce(operator.or_, spans, lit(False))
     if condition.least == condition.most:
         return col(condition.column) == lit(condition.least)
-    return col(condition.column).between(lit(condition.least), lit(condition.most))  # these ranges have both ends
+    return col(condition.column).between(lit(condition.least), lit(condition.most))  # both ends are known

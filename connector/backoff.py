@@ -1,4 +1,4 @@
-"""Waits for a broker that does not answer, since it may be restarting. Only idempotent calls wait."""
+"""Waits for a broker that may be restarting. Only idempotent calls wait."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 
 class Patience:
-    """Growing pauses between the attempts of one request, `seconds` in total."""
+    """Growing pauses between attempts, `seconds` in total."""
 
     def __init__(self, seconds: float) -> None:
         self._give_up = time.monotonic() + seconds
@@ -30,7 +30,7 @@ class Patience:
 
 
 def is_loss(error: BaseException) -> bool:
-    """True if an error means that a broker is away, and not that a request is wrong."""
+    """True if the broker is away; False if the request is wrong."""
     return isinstance(error, PeerError) and not isinstance(error, WrongPort)
 
 
@@ -39,7 +39,7 @@ def is_unanswered(error: BaseException) -> bool:
 
 
 def answered(ask: Callable[[], _T], seconds: float, may_pass: Callable[[PenstockError], bool] = is_unanswered) -> _T:
-    """Repeat an idempotent request while its error may pass, `seconds` in total."""
+    """Repeat an idempotent request while its error may pass."""
     patience = Patience(seconds)
     while True:
         try:

@@ -60,8 +60,8 @@ _THEIRS = (
 def explain(error: BaseException) -> str:
     """Return the message of the innermost error, in one sentence.
 
-    Spark wraps an error of the connector in the stack traces of two languages. The error of another library gives the last line
-    of its Python traceback, or else its first line.
+    Spark wraps an error of the connector in the stack traces of two languages. For an error of another library, return the last
+    line of its Python traceback, otherwise its first line.
 
     Args:
         error: Exception of a read, a write, or a query's `exception()`.
@@ -89,7 +89,6 @@ def explain(error: BaseException) -> str:
 
 
 def _unsupported() -> str | None:
-    """Return the requirement that this Spark does not meet, if it is too old."""
     try:
         from . import spark_versions  # noqa: F401
     except SparkUnsupported as error:
@@ -98,7 +97,7 @@ def _unsupported() -> str | None:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the exception and its causes, the innermost last; Spark stores the causes of its own side in `_cause`."""
+    """Yield the exception and its causes, the innermost last. Spark stores its own causes in `_cause`."""
     while error is not None:
         yield error
         error = getattr(error, "_cause", None) or error.__cause__

@@ -15,7 +15,7 @@ log = logging.getLogger("penstock")
 
 
 class Identity(NamedTuple):
-    """Id of a broker, and its product with the version."""
+    """Id of a broker; its product and version."""
 
     broker: str
     product: str
@@ -27,7 +27,7 @@ def identity_of(client: Client) -> Identity:
 
 
 def connected(options: Options, stack: ExitStack) -> list[Client]:
-    """Connect to each broker until `stack` ends. Raises InvalidOption if two are the same broker."""
+    """Connect to each broker until `stack` ends. Raises InvalidOption for the same broker twice."""
     clients = [stack.enter_context(broker.access.client()) for broker in options.per_broker()]
     if len(clients) > 1:
         check_identities({client.url: identity_of(client) for client in clients})

@@ -1,7 +1,7 @@
 """The Python interpreter of Spark's workers, which must have this package.
 
-If an environment is not activated, Spark runs `python3` of PATH instead of the program's own interpreter. Each task then fails
-with a traceback that names neither. A look at the interpreter takes 0.1 s, and no job of Spark.
+Without an activated environment, Spark runs `python3` of PATH. Each task then fails with a traceback that does not name the
+interpreter. A check takes 0.1 s, and no job of Spark.
 """
 
 from __future__ import annotations
@@ -32,17 +32,14 @@ print("%d.%d" % sys.version_info[:2], *missing)
 
 
 def check_workers(context: Any, *, is_shipped: bool = False) -> None:
-    """Raise WrongInterpreter if the workers of this SparkContext cannot run the connector.
-
-    `is_shipped`: Spark sends the package to the workers, as it does with `--py-files`.
-    """
+    """Raise WrongInterpreter if the workers cannot run the connector. `is_shipped`: by `--py-files`, for example."""
     sentence = _fault_in(context, is_shipped)
     if sentence is not None:
         raise WrongInterpreter(sentence)
 
 
 def active_fault() -> str | None:
-    """Return the fault of the workers of this process's SparkContext; None if they have none, or without a SparkContext."""
+    """Return the fault of the workers of this process's SparkContext; None also without a SparkContext."""
     pyspark = sys.modules.get("pyspark")
     context = None if pyspark is None else pyspark.SparkContext._active_spark_context
     return None if context is None else _fault_in(context, False)
@@ -56,9 +53,9 @@ def _fault_in(context: Any, is_shipped: bool) -> str | None:
 
 @cache
 def fault_of(command: str, python_path: str, is_shipped: bool) -> str | None:
-    """Return why this interpreter, with this PYTHONPATH, cannot run the connector, and the remedy.
+    """Return why this interpreter cannot run the connector, and the remedy.
 
-    None also for a command that this machine does not have, such as a path in an archive that a cluster unpacks.
+    None also for a command that is not on this machine, such as a path in an archive that a cluster unpacks.
     """
     path = shutil.which(command)
     if path is None:

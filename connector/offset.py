@@ -1,4 +1,4 @@
-"""The offset of a stream, which Spark stores in its checkpoint. `kind` names its form, `v` the version of that form.
+"""The offset of a stream, which Spark stores in its checkpoint, by `kind`, with the version `v` of its form.
 
 - `{"v":1,"kind":"initial"}`
 - `{"v":1,"kind":"queues","broker":ID,"lease":NAME,"run":ID,"rotation":5,"batches":{"a":3,"b":5},"signs":{"a":"…","b":"…"}}`
@@ -8,10 +8,10 @@
   "times":[…]}`
 
 An offset names durable data, such as batch 3 of a lease. Spark compares offsets as text, so the order of keys is fixed, and
-nothing in an offset changes unless its batch changes. Every query starts at `INITIAL`. It is a constant because Spark asks for it
-again whenever it plans the first batch again.
+nothing in an offset changes unless its batch changes. Every query starts at the constant `INITIAL`: Spark asks for it again
+whenever it plans the first batch again.
 
-To change a form: raise its entry in `VERSIONS`, and add to `UPGRADES` a function from the fields of the version before.
+To change a form: raise its entry in `VERSIONS`, and add to `UPGRADES` a function from the fields of the previous version.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from ..broker_core.errors import InvalidRequest, WrongOffset
 
 QUEUES, SPOOL, BROKERS, REPLAY = "queues", "spool", "brokers", "replay"
 VERSIONS = {"initial": 1, QUEUES: 1, SPOOL: 1, BROKERS: 1, REPLAY: 1}
-#: By kind and version: from the fields of an offset to those of the next version.
+#: By kind and version.
 UPGRADES: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
-#: The offset at which every query starts.
 INITIAL: dict[str, Any] = {"v": 1, "kind": "initial"}
 
 _QUERIES = {
@@ -80,7 +79,7 @@ def _check_fields(fields: Mapping[str, Any], names: tuple[str, ...], optional: s
 
 
 class LeaseBatch(NamedTuple):
-    """The sign differs from that of the same number on a copy of the data directory; None if unknown."""
+    """Another copy of the data directory has another sign for this number; None: unknown."""
 
     number: int
     sign: str | None
@@ -90,10 +89,10 @@ NO_BATCH = LeaseBatch(0, None)
 
 
 class QueuesOffset(NamedTuple):
-    """A batch of each queue that the query has read, by name.
+    """The last batch of each queue that the query has read.
 
-    `rotation` counts the query's batches: it decides which queue is asked first. The lease of `first_queue`, with which a query
-    began alone, is named `lease`. The lease of any other queue is named `lease/queue`.
+    `rotation` counts the query's batches, and decides which queue is asked first. The lease of `first_queue`, with which a query
+    began alone, is named `lease`, that of another queue `lease/queue`.
     """
 
     broker: str
@@ -150,9 +149,9 @@ def _is_count(value: object) -> bool:
 
 
 class SpoolOffset(NamedTuple):
-    """The initial offset has an empty id and batch 0.
+    """`manifests`: each batch since the previous offset that is not lost, ascending, and the hash of its file's manifest.
 
-    `manifests` are the hashes of the files of the batches since the offset before, ascending by batch, without lost ones.
+    The initial offset has an empty id and batch 0.
     """
 
     spool: str
@@ -189,10 +188,10 @@ def _is_manifest(number: object, manifest: object) -> bool:
 
 
 class BrokersOffset(NamedTuple):
-    """For each broker, by id, the offset in JSON that a query over it alone would have. Urls may change, ids do not.
+    """For each broker with a batch so far, by its permanent id, the offset in JSON of a query over it alone.
 
-    `rotation` counts the query's batches: it decides which broker is asked first. `held` are the brokers that held a batch when
-    the offset was made. A broker without a batch so far is missing.
+    `rotation` counts the query's batches, and decides which broker is asked first. `held` are the brokers that held a batch when
+    the offset was made.
     """
 
     rotation: int
@@ -208,7 +207,7 @@ class BrokersOffset(NamedTuple):
 
 
 def parse_brokers(data: Mapping[str, Any], *, replay: bool = False) -> BrokersOffset:
-    """Parse the offset of a query over several brokers, or over one so far. Raises WrongOffset."""
+    """Also accept the offset of a query over one broker so far. Raises WrongOffset."""
     kind = kind_of(data)
     if kind in ((REPLAY,) if replay else (QUEUES, SPOOL)):
         broker = data.get("broker", data.get("spool"))
@@ -233,10 +232,10 @@ def parse_brokers(data: Mapping[str, Any], *, replay: bool = False) -> BrokersOf
 class ReplayOffset(NamedTuple):
     """The rows before sequence number `next`, of a fixed set of rows: recordings above `after` in a version of a table.
 
-    `waits` counts empty batches. `last` is the greatest sequence number that the set may contain, so a query that has finished
-    need not open that version, whose log is cleaned up after 30 days. `days` are the first days of arrival that may occur in the
-    batch before this offset or after it, and after it only; None if unknown. `times` are the values of startingTimestamp and
-    endingTimestamp when the query began, in microseconds: a relative time must not move at a restart.
+    `waits` counts empty batches. `last` is the greatest sequence number that the set may contain, so a finished query need not
+    open that version, whose log is cleaned up after 30 days. `days` are the first days of arrival from the batch before this
+    offset on, and from this offset on; None: unknown. `times` are startingTimestamp and endingTimestamp when the query began, in
+    microseconds: a relative time must not move at a restart.
     """
 
     broker: str

@@ -1,7 +1,4 @@
-"""The options of the format `amqp`: one table of names, allowed values and places.
-
-Everything is checked before anything starts. Names are case-insensitive, as Spark's are.
-"""
+"""The options of the format `amqp`, checked before anything starts. Names are case-insensitive, like Spark's."""
 
 from __future__ import annotations
 
@@ -31,23 +28,21 @@ STATES = ("available", "acquired", "delayed", "deferred", "archived")
 # As `broker_core.engine.columns.states.Outcome`.
 OUTCOMES = ("accepted", "rejected", "purged", "expired", "replaced", "dead-lettered", "moved", "dropped")
 
-#: Rows of one task: about a quarter of a second of reading. A task costs Spark about 50 ms, so smaller ones would only add work.
+#: Rows of one task: about a quarter of a second of reading. A task costs Spark about 50 ms.
 DEFAULT_MESSAGES_PER_PARTITION = 1 << 19
 
-#: Options with the first time of arrival and the end of these times.
 TIMES = ("startingTimestamp", "endingTimestamp")
 
 _MAX_LONG = 2**63 - 1
-LARGEST = 256 << 20  # bytes of a message from another broker: `client.amqp.dial.MAX_MESSAGE_OCTETS`
+LARGEST = 256 << 20  # bytes of a message from a foreign broker: `client.amqp.dial.MAX_MESSAGE_OCTETS`
 MAX_NAME, MAX_LEASE_TIMEOUT_S = 255, 3650 * 86400  # the broker's limits
 MAX_QUEUES = 128  # each costs a request for every trigger, at each broker
 MAX_BROKERS = 64  # each has a connection and a thread in the planner
-MAX_READERS = 64  # they share a connection, and more only make the broker divide its messages
+MAX_READERS = 64  # of one connection; more would only divide the messages
 
 
 class Option(NamedTuple):
-    """`parse` raises ValueError or KeyError for a value that is not allowed. For `TIMES` it also takes the current time and the
-    zone of a text without one."""
+    """`parse` raises ValueError or KeyError for an invalid value. For `TIMES` it also takes the current time and a zone."""
 
     name: str
     places: tuple[str, ...]
@@ -106,7 +101,7 @@ def _name(text: str) -> str:
 
 
 def _queues(text: str) -> tuple[str, ...]:
-    """Names are not empty, so two commas are one comma within a name."""
+    """Two commas are one comma within a name, since no name is empty."""
     if "\0" in text:
         raise ValueError
     names = [name.replace("\0", ",") for name in text.replace(",,", "\0").split(",")]
@@ -125,7 +120,7 @@ def _exchange(text: str) -> tuple[str, str | None]:
 
 
 def _lease(text: str) -> str:
-    # The lease of a query without the option is named `q-<32 hex digits>`: the two must be different under a checkpoint.
+    # The form of a lease without the option: a checkpoint must show whether the option was set.
     if RANDOM_LEASE.fullmatch(text):
         raise ValueError
     return _name(text)
@@ -151,7 +146,7 @@ def _url(text: str) -> str:
 
 
 def _selector(text: str) -> str | None:
-    """Return the unchanged text, because another broker may read the canonical text differently."""
+    """Return the text unchanged: a foreign broker may read the canonical text differently."""
     try:
         with executor_modules.own_errors():
             return None if executor_modules.module("selectors").parse_optional(text) is None else text
@@ -160,7 +155,7 @@ def _selector(text: str) -> str | None:
 
 
 def _connection_string(text: str) -> shared_access.ConnectionString:
-    """The text of an error repeats no part of the string."""
+    """Errors repeat no part of the string."""
     try:
         return shared_access.parse(text)
     except InvalidRequest as error:
@@ -174,7 +169,7 @@ def _given(text: str) -> str:
 
 
 def _folder(text: str) -> str:
-    """Check a path or url, or several with commas. In front of `@`, an Azure url has a container, and an S3 url a key."""
+    """One or several with commas. In front of `@`, an Azure url has a container, and an S3 url a key."""
     for scheme, rest in re.findall(r"([\w+.-]+)://(.*?)(?=,\s*[\w+.-]+://|$)", text, re.DOTALL):
         keyed = scheme.lower().startswith("s3") and "@" in rest.partition("/")[0]
         if keyed or ":" in rest.rpartition("@")[0] or "?" in rest:
@@ -204,7 +199,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("url", ANYWHERE, _URL, _urls),
     Option("queue", ANYWHERE, _QUEUES, _queues),
     Option("connectionString", ANYWHERE, "a connection string of Azure Service Bus", _connection_string),
-    # Logging in. The files are read where the options are given: executors need none of them.
+    # Login. The driver reads the files: executors need none of them.
     Option("userName", ANYWHERE, "the name of a user, not empty", _given),
     Option("password", ANYWHERE, "a text", str),
     Option("caFile", ANYWHERE, "a file with CA certificates in PEM", _given),
@@ -237,10 +232,10 @@ OPTIONS: tuple[Option, ...] = (
     Option("selector", (STREAM, REPLAY, READ), "a selector in the syntax of JMS, such as colour = 'red' AND size > 5", _selector),
     Option("minPartitions", (STREAM, REPLAY, READ), _COUNT, _whole(1), 1),
     Option("maxMessagesPerPartition", (STREAM, REPLAY, READ), _COUNT, _whole(1), DEFAULT_MESSAGES_PER_PARTITION),
-    # A write ignores it and refuses invalid text, so that one view serves SELECT and INSERT.
+    # A write accepts it too, so that one view serves SELECT and INSERT.
     Option("invalidText", ANYWHERE, "null or error", _one_of("null", "error"), "null"),
     Option("pace", (REPLAY,), "0 (as fast as it goes), or how many times as fast as it came, such as 1 or 0.5", _pace, 0),
-    # Looking.
+    # Batch reads.
     Option("states", (READ,), f"a comma-separated list of {', '.join(STATES)}", _states, ("available",)),
     Option("startingSequence", (REPLAY, READ), "a sequence number (included), at least 0", _whole(0)),
     Option("endingSequence", (REPLAY, READ), "a sequence number (included), at least 0", _whole(0)),
@@ -265,7 +260,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "sendTimeout", (WRITE,), 'a time such as 60, "60s" or "10m", at least 1 second', _united(quantities.TIMES, 1, 86_400), 60
     ),
-    # Spark's own, which it passes to the sink of a stream. A test asks a running Spark for all of them.
+    # Spark passes its own options to the sink of a stream. A test asks a running Spark for all of them.
     Option("checkpointLocation", (WRITE,), "a path", str),
     Option("queryName", (WRITE,), "a text", str),
 )
@@ -285,10 +280,9 @@ _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 
 
 class Options(dict[str, Any]):
-    """Every name of the table with its value, default or None. `given` are the names that the user wrote, and `relative` those
-    whose times were written relative to `now`.
+    """The value of every option. `given` are the names that the user wrote, `relative` those with times relative to `now`.
 
-    Only `access` contains the password, which is never among the values.
+    Only `access` contains the password.
     """
 
     def __init__(self, options: Mapping[str, str], now: datetime | None = None) -> None:
@@ -351,7 +345,7 @@ class Options(dict[str, Any]):
     def urls(self) -> list[str]:
         return [] if self["url"] is None else self["url"].split(",")
 
-    @property  # with one broker a comma is part of the name
+    @property  # with one broker, a comma is part of the name
     def spools(self) -> list[str]:
         return [folder.strip() for folder in self["spool"].split(",")] if len(self.urls) > 1 else [self["spool"]]
 
@@ -375,7 +369,7 @@ class Options(dict[str, Any]):
         return f"amqp[{', '.join(self['queue'] or ())} @ {', '.join(url.partition('://')[2] for url in self.urls)}]"
 
     def check_names(self) -> None:
-        """Refuse names that no queue of Penstock can have. An address of another broker may contain slashes."""
+        """Refuse names with slashes, which only addresses of foreign brokers have."""
         for queue in self["queue"] or ():
             if "/" in queue:
                 advice = notations.advice(queue)
@@ -383,7 +377,7 @@ class Options(dict[str, Any]):
                 raise InvalidOption(f"option queue cannot be {queue!r}; {remedy}")
 
     def check_for(self, place: str) -> None:
-        """Refuse options that have no meaning in this place, and report missing ones."""
+        """Refuse options without a meaning in this place, and missing ones."""
         for name in sorted(self.given):
             places = _BY_NAME[name.lower()].places
             if place not in places:
@@ -447,7 +441,7 @@ def _check_together(options: Options) -> None:
 
 
 def check_times(since: int | None, until: int | None) -> None:
-    """A replay with a relative time calls this when it begins, since a restart later must not fail."""
+    """A replay with a relative time calls this only when it begins, since a later restart must not fail."""
     if since is not None and until is not None and since >= until:
         raise InvalidOption(
             f"option startingTimestamp, {moments.written(since)}, is not before endingTimestamp, {moments.written(until)}:"

@@ -12,7 +12,7 @@ from pathlib import Path
 from ..broker_core import executor_modules
 
 _ROOT = Path(__file__).parents[2]  # not resolved: in the repository, penstock/connector is a link
-# The same content gives the same bytes, for clusters that cache by checksum.
+# Fixed, for clusters that cache by checksum.
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""Registration of the format with a session. Not in `__init__`, so that the import of the package stays quick."""
+"""Registration of the format with a session. Not in `__init__`, whose import stays quick."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REGISTERED: WeakSet[Any] = WeakSet()
 
 
 def register_with(spark: Any) -> None:
-    """Spark looks up sources in the active session of the thread, and a new Python thread has none: make this one active."""
+    """Also make the session active: Spark looks up sources in the thread's active session, and a new Python thread has none."""
     is_remote = type(spark).__module__.startswith("pyspark.sql.connect")
     if not is_remote:
         _activate(spark)
@@ -43,7 +43,7 @@ def _activate(spark: Any) -> None:
 
 
 def _is_discovered(spark: Any) -> bool:
-    """True if Spark's workers have the installed wheel. The lookup starts a worker once, as the first read or write would."""
+    """True if Spark's workers have the wheel. The lookup starts a worker once, as the first read or write would."""
     return bool(spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(AmqpSource.name()))
 
 
@@ -51,25 +51,24 @@ def _register(spark: Any) -> None:
     try:
         spark.dataSource.register(AmqpSource)
     except PySparkException as error:
-        # Spark has found the installed wheel on its own, and refuses a replacement: it is the same source.
+        # Spark has found the wheel on its own: it is the same source.
         if error.getCondition() != ALREADY_THERE:
             raise
 
 
 def _from_zip() -> bool:
-    """True if this package came by `--py-files`: the driver and the tasks then find it, but the planner of a stream does not.
+    """True if this package came by `--py-files`: tasks then find it, but a stream's planner does not.
 
-    Spark's planner searches the folder of the session's artifacts, which does not contain `--py-files` (4.2.0).
+    The planner searches the folder of the session's artifacts, which does not contain `--py-files` (4.2.0).
     """
     spec = sys.modules["penstock.connector"].__spec__
     return spec is not None and isinstance(spec.loader, zipimport.zipimporter)
 
 
 def _ship_by_value() -> None:
-    """Pickle the class together with the code that it needs, for processes that cannot import it.
+    """Pickle the class together with its code, for processes that cannot import it.
 
-    This code must not import our modules. Modules that are imported late (the AMQP library, the decoder of messages) are shipped
-    as source.
+    This code must not import our modules. Late imports (the AMQP library, the decoder of messages) are shipped as source.
     """
     executor_modules.SOURCES = executor_modules.sources()
     for name in ("connector", *(f"broker_core.{name}" for name in executor_modules.AT_ONCE)):

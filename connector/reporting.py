@@ -1,4 +1,4 @@
-"""Our errors in the form of Spark's errors: the code in front, once, without a chain of causes."""
+"""Our errors in the form of Spark's errors."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ def reported(error: PenstockError) -> PenstockError:
 
 
 def reports_errors(kind: _Class) -> _Class:
-    """For the classes that Spark calls: their public methods, and the iterators of these, raise errors as `reported`.
+    """Decorator of classes that Spark calls: public methods, and their iterators, raise errors as `reported`, without causes.
 
-    Spark prints the tracebacks of an error and of all its causes. The causes from pyarrow and gRPC repeat the error in more
-    words.
+    Spark prints the tracebacks of all causes, and those from pyarrow and gRPC repeat the error in more words.
     """
-    hush()  # on import; if the connector came by value, each call does it
+    hush()  # on import; each call repeats it for a connector that came by value
     for name, method in list(vars(kind).items()):
         if inspect.isfunction(method) and (name == "__init__" or not name.startswith("_")):
             setattr(kind, name, _reporting(method))

@@ -1,4 +1,4 @@
-"""Spark's types of the columns, and the rules for the schemas of users and DataFrames."""
+"""Spark's types of the columns, and rules for schemas of users and DataFrames."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _OF_ARROW: dict[pa.DataType, DataType] = {
 TYPES: dict[str, DataType] = {name: _OF_ARROW[column.type] for name, column in COLUMNS.items() if name not in INTERNAL_COLUMNS}
 _BATCH_ONLY = tuple(name for name in TYPES if COLUMNS[name].read == BATCH)
 _SINK_ONLY = tuple(name for name in TYPES if COLUMNS[name].read == NOBODY)
-#: The source's columns that a sink accepts and ignores, so that messages can be written back.
+#: Columns that a sink ignores, so that messages can be written back.
 READ_ONLY = frozenset(name for name in TYPES if not COLUMNS[name].written)
 _BY_LOWER = {name.lower(): name for name in TYPES}
 
 
 def default_schema() -> StructType:
-    """All columns may be null, so that INSERT INTO a view without a schema can leave them out."""
+    """All columns are nullable, so that INSERT INTO a view without a schema can leave them out."""
     return StructType([StructField(name, TYPES[name]) for name in DEFAULT_COLUMNS])
 
 
@@ -52,9 +52,9 @@ def source_schema(columns: tuple[str, ...]) -> StructType:
 
 
 def check_source(schema: StructType, *, stream: bool) -> None:
-    """Refuse a user's schema unless it names some of the source's columns with their own types. A body may be a string.
+    """Refuse a user's schema unless it names columns of the source with their types. A body may be a string.
 
-    A column that is never null may be declared nullable, as DDL without NOT NULL does, not the other way round.
+    A column that is never null may be declared nullable, as DDL without NOT NULL does.
     """
     allowed = [name for name in TYPES if name not in _SINK_ONLY and not (stream and name in _BATCH_ONLY)]
     if not schema.fields:
@@ -87,10 +87,10 @@ def _no_such_column(name: str, allowed: list[str], stream: bool) -> str:
 
 
 def sink_columns(schema: StructType, *, queue: str | None, ignore_unknown: bool) -> dict[str, int]:
-    """Map message columns, and `queue` if it routes, to their index in the DataFrame.
+    """Map message columns, and `queue` if it routes, to their index in the DataFrame. Names match in any case.
 
-    Names match in any case. The option `queue` wins over the column, like the option `topic` of Spark's Kafka sink, so messages
-    of one queue can be written to another without dropping the column.
+    The option `queue` wins over the column, like `topic` of Spark's Kafka sink, so messages of one queue can be written to
+    another without dropping the column.
     """
     indexes: dict[str, int] = {}
     for index, field in enumerate(schema.fields):
@@ -162,7 +162,7 @@ def _fits(name: str, actual: DataType, wanted: DataType) -> bool:
     if name == "body":
         return isinstance(actual, (T.BinaryType, T.StringType))
     if isinstance(wanted, (T.ShortType, T.LongType)):
-        # Any width; a value that does not fit is refused with its row.
+        # A value that does not fit is refused with its row.
         return isinstance(actual, (T.ByteType, T.ShortType, T.IntegerType, T.LongType))
     if isinstance(wanted, T.MapType):
         return isinstance(actual, T.MapType) and all(

@@ -1,4 +1,4 @@
-"""The data source `amqp`: its readers and writers for the calls of Spark."""
+"""The data source `amqp`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .stream.start_tracking import StartTracker
 
 @reports_errors
 class AmqpSource(DataSource):
-    """An unknown or invalid option is refused immediately. The reader or writer checks its own options."""
+    """Invalid options are refused immediately; each reader and writer checks its own."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options if isinstance(options, MutableMapping) else dict(options))

@@ -1,16 +1,16 @@
-"""Settings of a Spark session, by version of Spark: Delta, and short triggers. conf/spark.conf has the reason for each.
+"""Settings of a Spark session, by version of Spark. conf/spark.conf has the reason for each.
 
-Imports no PySpark, because `penstock conf` prints the settings of a Spark on another machine.
+Imports no PySpark, because `penstock conf` prints settings for another machine.
 """
 
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-#: The Delta that is tested, and the versions of Spark for which it has a jar. Its jar for Spark 4.2 fails on 4.3.
+#: The tested Delta, and the versions of Spark for which it has a jar. Its jar for Spark 4.2 fails on 4.3.
 DELTA_VERSION = "4.4.0"
 DELTA_SPARKS = ("4.0", "4.1", "4.2")
-#: The Spark of conf/spark.conf as it is in the repository.
+#: The Spark of conf/spark.conf.
 LATEST_WITH_DELTA = DELTA_SPARKS[-1]
 
 CHECKPOINT_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
@@ -23,7 +23,7 @@ def minor_version(spark: str) -> str:
 
 
 def installed_spark() -> str | None:
-    """Return the version of this Python's PySpark. None: it has none."""
+    """Return the version of this Python's PySpark, if it has one."""
     try:
         return version("pyspark")
     except PackageNotFoundError:
@@ -31,13 +31,13 @@ def installed_spark() -> str | None:
 
 
 def delta_settings(spark: str) -> dict[str, str]:
-    """Return the settings of Delta. They are empty for a Spark without Delta."""
+    """Empty for a Spark without Delta."""
     minor = minor_version(spark)
     if minor not in DELTA_SPARKS:
         return {}
     return {
         "spark.jars.packages": f"io.delta:delta-spark_{minor}_2.13:{DELTA_VERSION}",
-        # Delta's other dependencies are for Unity Catalog. Without them, the jars resolve in seconds.
+        # Without these jars, for Unity Catalog, the others resolve in seconds.
         "spark.jars.excludes": "io.unitycatalog:unitycatalog-client,io.unitycatalog:unitycatalog-hadoop,"
         "io.delta:delta-kernel-api,io.delta:delta-kernel-defaults,io.delta:delta-kernel-unitycatalog,org.slf4j:slf4j-api",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -46,7 +46,7 @@ def delta_settings(spark: str) -> dict[str, str]:
 
 
 def recommended_settings(spark: str) -> dict[str, str]:
-    """Return the settings for short triggers and for the times in tables."""
+    """For short triggers, and for times in tables."""
     package = _STREAMING if minor_version(spark) == "4.0" else f"{_STREAMING}.checkpointing"
     return {
         "spark.databricks.delta.snapshotPartitions": "2",
@@ -57,7 +57,7 @@ def recommended_settings(spark: str) -> dict[str, str]:
 
 
 def conf_for(text: str, spark: str) -> str:
-    """Return conf/spark.conf for a version of Spark. Settings that this version lacks are commented out."""
+    """Return conf/spark.conf with the settings that this version lacks commented out."""
     settings = {**delta_settings(spark), **recommended_settings(spark)}
     lines = []
     for line in text.splitlines():

@@ -1,12 +1,11 @@
-"""All differences between the versions of Spark that the connector supports, and the names of `pyspark.sql.datasource`.
+"""All differences between the supported versions of Spark, and the names of `pyspark.sql.datasource`.
 
 | Spark | lacks |
 |---|---|
 | 4.0 | filters that are pushed into a source; a name for stream writers that take record batches |
 | 4.0, 4.1 | `latestOffset(start, limit)`, and the trigger `availableNow` for Python sources |
 
-Features decide, not version numbers, because vendors ship features earlier. `connector.spark_settings` has the settings of each
-version: it needs no PySpark.
+Features decide, not version numbers, because vendors ship features earlier. `connector.spark_settings` needs no PySpark.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ import pyspark
 
 from ..broker_core.errors import SparkUnsupported
 
-LEAST = (4, 0)  # the first Spark with Python data sources
+LEAST = (4, 0)
 
 
 def check_version(version: str) -> None:
-    """Raise SparkUnsupported for a version without Python data sources. An unknown form of version is accepted."""
+    """Raise SparkUnsupported for a version without Python data sources. Versions of unknown form are accepted."""
     numbers = re.match(r"(\d+)\.(\d+)", version)
     if numbers is not None and (int(numbers[1]), int(numbers[2])) < LEAST:
         raise SparkUnsupported(
@@ -34,7 +33,7 @@ check_version(pyspark.__version__)
 
 
 class Missing:
-    """Stands for the classes that this version lacks, and never uses."""
+    """Stands for classes that this version lacks, and never uses."""
 
     def __init__(self, *_: object) -> None:
         pass
@@ -61,13 +60,13 @@ try:
 except ImportError:
 
     class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[no-redef, misc]
-        """Spark 4.0 passes rows to a stream writer, unless it is a `DataSourceArrowWriter`: the tasks of both are the same."""
+        """Spark 4.0 passes record batches to a stream writer only if it is also a `DataSourceArrowWriter`."""
 
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-    #: True if Spark passes `start` and a limit to `latestOffset`, and announces the trigger `availableNow`.
+    #: Spark passes `start` and a limit to `latestOffset`, and announces the trigger `availableNow`.
     HAS_READ_LIMITS = True
 except ImportError:
     HAS_READ_LIMITS = False

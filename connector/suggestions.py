@@ -1,10 +1,7 @@
 """Suggestions for an unknown option or column: the name that may be meant, or an alternative.
 
-Spark's own options that name another place than a queue are refused with an alternative. Only users set options such as
-`timestampAsOf` and `mergeSchema`. `partitionBy` and `clusterBy` pass no option to a source in Python.
-
-Other names are compared in this order: our own names in another notation (`message_id`, `Max-Messages-Per-Trigger`), the names of
-the connectors for Kafka, Pulsar and Event Hubs, and names similar to ours.
+Names are compared in this order: our names in another notation (`message_id`, `Max-Messages-Per-Trigger`), names of the
+connectors for Kafka, Pulsar and Event Hubs, and names similar to ours.
 """
 
 from __future__ import annotations
@@ -25,19 +22,20 @@ _NO_PATH = (
     "a path has no meaning for the format amqp: name the queue with the option queue, and leave the path out of load(), save()"
     " and start(). Call start() instead of toTable(), which passes the path of a table"
 )
+#: Options that Spark's own calls set. partitionBy and clusterBy pass none.
 _REFUSED = {
-    "provider": NO_TABLE,  # by CREATE TABLE, with `owner`, and with each of the user's options a second time as `option.NAME`
+    "provider": NO_TABLE,  # by CREATE TABLE, with each of the user's options a second time as `option.NAME`
     "path": _NO_PATH,
     "paths": _NO_PATH,
 }
 
 
 def _by_name(names: dict[str, str]) -> dict[str, str]:
-    """Return the suggestion for each name in the values of a table, which are in `similar.plain` form."""
+    """Invert a table, whose values are names in the form of `similar.plain`."""
     return {name: suggestion for suggestion, text in names.items() for name in text.split()}
 
 
-#: Options of other connectors by ours, or, with a blank in it, by an alternative.
+#: Options of other connectors by ours, or by an alternative, which contains a blank.
 _OPTIONS = _by_name(
     {
         "url": "kafkabootstrapservers bootstrapservers serviceurl adminurl brokerurl broker host hostname endpoint uri address",
@@ -85,7 +83,7 @@ _COLUMNS = _by_name(
 
 
 def refusal(names: Iterable[str]) -> str | None:
-    """Return why options of these names are refused, and the alternative."""
+    """Return why Spark's options for other places than a queue are refused, and the alternative."""
     lowered = {name.lower() for name in names}
     return next((text for name, text in _REFUSED.items() if name in lowered), None)
 
@@ -114,7 +112,7 @@ def _guess(name: str, known: list[str], foreign: dict[str, str]) -> str | None:
 
 
 class SelectorHints:
-    """Hints about names in the option `selector` that may be meant as fields, each once in the driver's log."""
+    """Hints about names in a selector that may be meant as fields, each once in the driver's log."""
 
     def __init__(self) -> None:
         self._logged: set[str] = set()
@@ -126,6 +124,6 @@ class SelectorHints:
                 log.warning("option selector: %s", hint)
 
     def log_of(self, selector: str | None) -> None:
-        """For a selector that tasks evaluate: tasks do not report whether messages have the property."""
+        """For a selector that tasks evaluate, which do not report whether messages have the property."""
         selectors = executor_modules.module("selectors")
         self.log(selectors.hints_of(selectors.parse_optional(selector)))

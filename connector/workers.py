@@ -1,8 +1,8 @@
 """Spark's Python workers: no traceback at a normal end, and shorter garbage collections.
 
-Spark closes a worker's socket as soon as it needs no more rows: after a LIMIT, and at a query's end. The worker then prints the
-traceback of a BrokenPipeError, always over a socket file (conf/spark.conf), sometimes over TCP. After each task a worker collects
-garbage among all loaded modules, which takes 20 ms with PySpark, numpy and pyarrow.
+Spark closes a worker's socket when it needs no more rows, as after a LIMIT. The worker then prints the traceback of a
+BrokenPipeError: always over a socket file (conf/spark.conf), sometimes over TCP. After each task a worker collects garbage among
+all loaded modules, which takes 20 ms with PySpark, numpy and pyarrow.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ class _Traceback:
 
 
 def hush() -> None:
-    """Print no traceback when Spark has closed the socket."""
     main = _worker()
     if getattr(main, "traceback", None) is traceback:
         main.traceback = _Traceback()

@@ -14,12 +14,12 @@ _TIMES = {"enqueuedTime": ("since", "until"), "settledTime": ("settled_since", "
 
 
 def narrowed(bounds: Bounds, filter_: Filter) -> Bounds:
-    """Return the bounds of the rows that may pass the filter. A filter that bounds cannot express changes nothing."""
+    """A filter that bounds cannot express changes nothing."""
     column, value = ".".join(getattr(filter_, "attribute", ())), getattr(filter_, "value", None)
     if column == "sequenceNumber" and isinstance(value, int):
         return _between(bounds, "first", "last", filter_, value)
     if column in _TIMES and isinstance(value, datetime):
-        # Naive times are in the session's zone, which is unknown here: only Spark applies them.
+        # Naive times are in the session's zone, which is unknown here.
         if value.tzinfo is not None:
             return _between(bounds, *_TIMES[column], filter_, (value - _EPOCH) // timedelta(microseconds=1), excluded=1)
     elif column == "outcome" and isinstance(filter_, EqualTo) and value in OUTCOMES:

@@ -1,4 +1,4 @@
-"""The batch reader: a read of a queue and its archive that acquires nothing and can be repeated."""
+"""The batch reader: a read of queues and their archives that acquires nothing and can be repeated."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .filters import narrowed
 
 @reports_errors
 class BatchReader(DataSourceReader):
-    """Reader of the current messages of one queue or several, within the options' bounds. Planning fixes the range."""
+    """Reader of current messages within the options' bounds. Planning fixes the range."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         options.check_for(READ)
@@ -46,7 +46,7 @@ class BatchReader(DataSourceReader):
         partitions: list[InputPartition] = []
         with ExitStack() as stack:
             clients = connected(self._options, stack)
-            # All ranges before any message is read. The bounds apply to each queue.
+            # All ranges before any message is read.
             plans = [(client, queue, client.call(plan, **self._asked(queue), **sizes)) for client in clients for queue in queues]
             for client, queue, answer in plans:
                 table = Table.of_fields(answer["table"]) if answer.get("table") else None
@@ -71,7 +71,7 @@ class BatchReader(DataSourceReader):
         return {"queue": queue, "states": list(self._options["states"]), **bounds}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        messages: Iterator[pa.RecordBatch] = iter(())  # without partitions Spark makes an empty one of its own
+        messages: Iterator[pa.RecordBatch] = iter(())  # without partitions, Spark makes an empty one
         if isinstance(partition, BrowsePartition):
             messages = read_browsed(partition, self._options.access.of(partition.broker_url))
         elif isinstance(partition, RecordedPartition):
@@ -81,10 +81,10 @@ class BatchReader(DataSourceReader):
 
 @reports_errors
 class PushdownBatchReader(BatchReader):
-    """Reader that also narrows the range by the query's filters. Spark applies them again: they only save transfers.
+    """Reader that also narrows the range by the query's filters, to save transfers. Spark applies them again.
 
-    Spark pushes filters into a Python source only if `spark.sql.python.filterPushdown.enabled` is on. If it is off, Spark fails
-    every read of a source that takes filters. A reader cannot see that setting, so the option `pushdown=true` chooses this class.
+    If `spark.sql.python.filterPushdown.enabled` is off, Spark fails every read of a source that takes filters. A reader cannot
+    see that setting, so the option `pushdown=true` chooses this class.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:

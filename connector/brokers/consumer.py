@@ -1,11 +1,11 @@
 """One query over several brokers: a consumer of each, and offsets by the brokers' ids.
 
 Without limits all brokers are asked side by side. With limits they are asked one after another, each for the rest of the limits.
-If there are no messages, all brokers are asked to wait, each with its share of the limits. The first messages that come end the
-trigger. The other brokers continue to wait, and the following triggers look at their answers, so no trigger waits for a broker
-without messages. Their shares are subtracted from the limits of these triggers.
+If there are no messages, all brokers are asked to wait, each with its share of the limits. The first messages end the trigger.
+The other brokers continue to wait, and following triggers look at their answers. So no trigger waits for a broker without
+messages. Their shares are subtracted from the limits of these triggers.
 
-A broker that is away is waited for, or with `failOnBrokerLoss=false` left out until it answers again.
+The query waits for a broker that is away, or with `failOnBrokerLoss=false` leaves it out until it answers again.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from .member import Member, Poll
 
 log = logging.getLogger("penstock")
 
-#: Seconds for which a trigger waits for a broker with failOnBrokerLoss=false. A run that ends waits longer for a busy broker.
+#: Seconds that a trigger waits for a broker with failOnBrokerLoss=false. A run that ends waits longer for a busy broker.
 HOLD_UP_S = 1.0
-POLL_GRACE_S = 0.05  # an idle trigger waits for the answers a little longer than the brokers wait for messages
+POLL_GRACE_S = 0.05  # an idle trigger waits a little longer than the brokers
 
 _Result = TypeVar("_Result")
 Taken = dict[Member, dict[str, Any]]
 
 
 class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
-    """Consumer of the queues of the same names at several brokers. `make` makes the consumer of one."""
+    """Consumer of queues with the same names at several brokers."""
 
     def __init__(self, options: Options, make: Callable[[Options], BrokerConsumer]) -> None:
         self._fail_on_broker_loss: bool = options["failOnBrokerLoss"]
@@ -146,7 +146,7 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
         return rotated([member for member in self._present() if member.may_be_asked], known.rotation)
 
     def _ordered(self, known: BrokersOffset) -> list[list[Member]]:
-        """Return lists of members to ask one after another: a broker that may refuse the lease comes first."""
+        """Return groups to ask one after another: a broker that may refuse the lease comes first."""
         free = self._free(known)
         if known.parts or not self._has_lease_option or len(free) < 2:
             return [free]
@@ -164,16 +164,16 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
         return answer
 
     def _taken(self, known: BrokersOffset, answers: Mapping[Member, dict[str, Any]]) -> Taken:
-        """Note that these members have settled up to `known`; return the members that have a batch."""
+        """Note that these members have settled up to `known`; return those with a batch."""
         for member in answers:
             member.settled = known.of(member.id)
         return {member: part for member, part in answers.items() if part != known.of(member.id)}
 
     def _polled(self, known: BrokersOffset) -> Taken:
-        """Look at the answers of members that an earlier trigger asked to wait."""
+        """Return answers to requests of earlier triggers."""
         polls = {member: member.poll for member in self._present() if member.poll is not None}
         outdated = {member: poll.answer for member, poll in polls.items() if poll.start != known.of(member.id)}
-        self._gather(outdated)  # a batch was begun again since: their batches are unfinished, and found later
+        self._gather(outdated)  # a batch was begun again since: theirs are unfinished, and found later
         ready = {member: poll.answer for member, poll in polls.items() if member not in outdated and poll.answer.done()}
         return self._taken(known, self._gather(ready))
 
@@ -203,11 +203,11 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
     # --- Asking --------------------------------------------------------------------------------------------------------
 
     def _ask(self, members: Iterable[Member], call: Callable[[Member, BrokerConsumer], _Result]) -> dict[Member, _Result]:
-        """Ask side by side; return as `_answers`."""
+        """Ask side by side."""
         return self._answers({member: member.ask(partial(call, member)) for member in members})
 
     def _answers(self, answers: Mapping[Member, Future[_Result]]) -> dict[Member, _Result]:
-        """Return the answers that come in time. Raises the first error other than a loss."""
+        """Return the answers that come in time, as `_gather`."""
         if answers:
             wait(answers.values(), None if self._fail_on_broker_loss else HOLD_UP_S)
         ends = self._ends or self._once
@@ -257,7 +257,7 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
             check_identities({member.url: member.identity for member in self._present() if member.identity is not None})
 
     def _enter(self, data: Mapping[str, Any]) -> BrokersOffset:
-        """Raises WrongOffset if the offset needs a broker which the option does not name."""
+        """Raises WrongOffset if the option lacks a broker that the offset needs."""
         known = parse_brokers(data)
         self._identify()
         remaining = self._remaining(known)
@@ -266,7 +266,7 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
         return known
 
     def _remaining(self, known: BrokersOffset) -> set[str]:
-        """Return the brokers that stay in the offset. A member without an identity may be any of the others."""
+        """Return the brokers that stay in the offset: a member without an identity may be any of the others."""
         present = {member.id for member in self._present()}
         return present if len(present) == len(self._members) else {*known.parts, *present}
 
@@ -279,7 +279,7 @@ def _plan(member: Member, before: BrokersOffset, until: BrokersOffset) -> Future
 def _patiently(
     member: Member, answer: Future[Sequence[InputPartition]], before: BrokersOffset, until: BrokersOffset
 ) -> Sequence[InputPartition]:
-    """Ask again for a while if the broker is away: a batch that has begun needs it."""
+    """Ask again while the broker is away: a batch that has begun needs it."""
     patience = Patience(RECONNECT_S)
     while True:
         try:
@@ -292,7 +292,7 @@ def _patiently(
 
 
 def check_removed(known: BrokersOffset, removed: list[str]) -> None:
-    """A removed broker must not hold a batch of the query, and the query needs another one."""
+    """A removed broker must not hold a batch, and not be the query's last one."""
     held = next((broker for broker in removed if broker in known.held), None)
     if held is not None:
         raise WrongOffset(

@@ -1,7 +1,7 @@
 """The decision of a write over several brokers: its attempts at each broker, in order of publication.
 
-The first publish stores it with the write's key, for a year. Attempts are stored as differences and compressed: tasks that Spark
-started in order take a few characters in total, other tasks about three characters each.
+The first publish stores it with the write's key, for a year. Attempts are compressed differences: tasks that Spark started in
+order take a few characters in total, other tasks about three each.
 
 To change the form: raise `VERSION`, and keep reading the previous one in `read` for a year.
 """
@@ -21,7 +21,7 @@ VERSION = 1
 
 
 class WriteDecision(NamedTuple):
-    """The attempts that belong to a write at each of its brokers, in the order in which these publish."""
+    """`parts`: the attempts at each broker, in the order in which the brokers publish."""
 
     write: str
     parts: dict[str, list[int]]

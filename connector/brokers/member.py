@@ -1,7 +1,4 @@
-"""One broker of several, as the planner sees it: a consumer, and a thread that makes its calls one after another.
-
-So brokers are asked side by side, and a slow broker delays only calls that need it.
-"""
+"""One broker of several: a consumer, and a thread that makes its calls. So a slow broker delays only calls that need it."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from ..options import Options
 from ..stream.credit import Credit
 from ..stream.protocols import BrokerConsumer
 
-AGAIN_S = 5.0  # until a broker that was left out is tried again; each attempt may last as long as a connection takes
+AGAIN_S = 5.0  # until a broker that was left out is tried again
 
 _Result = TypeVar("_Result")
 
@@ -33,14 +30,14 @@ class Poll(NamedTuple):
 
 
 class Member:
-    """Broker of a query. Calls return futures, whose errors name the url. It has an `identity` once it has answered."""
+    """Broker of a query. Calls return futures, whose errors name the url. `identity`: once it has answered."""
 
     def __init__(self, options: Options, make: Callable[[Options], BrokerConsumer]) -> None:
         self.url = options["url"]
         self.identity: Identity | None = None
-        self.settled: Mapping[str, Any] | None = None  # the offset up to which this planner has settled
+        self.settled: Mapping[str, Any] | None = None  # an offset
         self.poll: Poll | None = None
-        self.left_out = False  # for all of an `availableNow` run, since the end of its queue is unknown
+        self.left_out = False  # of an `availableNow` run, since the end of its queue is unknown
         self.away_since: float | None = None
         self._options, self._make = options, make
         self._again = 0.0
@@ -56,7 +53,7 @@ class Member:
 
     @property
     def may_be_asked(self) -> bool:
-        """True if the broker is present or due for another attempt, and no earlier call is under way."""
+        """True if no call is under way, and the broker is present or due for another attempt."""
         free = self._last is None or self._last.done()
         return free and self.poll is None and not self.left_out and (self.away_since is None or time.monotonic() >= self._again)
 

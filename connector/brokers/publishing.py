@@ -1,9 +1,9 @@
 """The publish of a write over several brokers: each broker publishes its part once, and a repetition publishes missing parts.
 
-All parts are staged and durable before the first is published. The publish at the first broker decides the write: the broker
-stores, with the write's key, which attempts belong to the write at each broker. The other brokers follow. A driver that dies in
-between leaves a decided, incomplete write. Its repetition finds the decision by the key, stages nothing, and publishes the
-existing stages. So the rows of a repetition may fall to other brokers, and no row is sent twice or left out.
+All parts are staged and durable before the first is published. The publish at the first broker decides the write: with the
+write's key, the broker stores the attempts at each broker. The other brokers follow. A driver that dies in between leaves a
+decided, incomplete write. Its repetition finds the decision by the key, stages nothing, and publishes the existing stages. So no
+row is sent twice or left out, even if the rows of the repetition would fall to other brokers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger("penstock")
 
 
 class Publishing:
-    """A write that cannot be repeated has no `key`. With `fail_on_data_loss` a missing part is an error."""
+    """A write that cannot be repeated has no `key`."""
 
     def __init__(
         self, spread: Spread, key: dict[str, Any] | None, query: str | None, batch: int | None, *, fail_on_data_loss: bool = True
@@ -33,10 +33,7 @@ class Publishing:
         self._fields = {"key": key, "query": query, "queryBatch": batch}
 
     def publish(self, write: str, attempts: Mapping[str, Sequence[int]], *, is_repetition: bool = False) -> None:
-        """Publish these attempts at each broker, or finish a write that was decided before.
-
-        `is_repetition`: a task has found that it was decided.
-        """
+        """Publish these attempts, or finish a write that was decided before. `is_repetition`: a task has found such a write."""
         if self._key is None:
             self._publish_all(write, attempts, None)
             return
@@ -56,19 +53,19 @@ class Publishing:
         if decided:
             self._finish(decided, write)
         for broker in self._spread.ids:
-            # A repetition: the broker gives back messages that were read for it and never sent. Not if this write was decided.
+            # The broker gives back messages that were read for a repetition and never sent. Not if this write was decided.
             if not decided or decision.read(decided).write != write:
                 self._publish(broker, write, [], None)
 
     def give_up(self, write: str, timeout_s: float) -> None:
-        """Discard a write with a key, after Spark's abort. Errors are ignored.
+        """Discard a write with a key. Errors are ignored.
 
         If the first broker has published its part, or does not answer, the other parts stay for a repetition.
         """
         assert self._key is not None
         first, *others = self._spread.ids
         with suppress(PenstockError), self._spread.client(first) as client:
-            # First, so that a publish that is still under way there decides nothing afterwards.
+            # First, so that a publish under way there decides nothing afterwards.
             client.call("stage.discard", write=write, timeout_s=timeout_s)
             decided = client.call("stage.published", **self._key, timeout_s=timeout_s)["elsewhere"]
             if decided and decision.read(decided).write == write:
@@ -103,7 +100,7 @@ class Publishing:
         )
 
     def _finish(self, text: str, write: str) -> None:
-        """`write` is the repetition of the decided write."""
+        """`write` is the repetition."""
         decided = decision.read(text)
         parts = {broker: mine for broker, mine in decided.parts.items() if mine or broker in self._spread.ids}
         _check_named(parts, self._spread.ids, self._fail_on_data_loss)
@@ -125,11 +122,11 @@ class Publishing:
                         f" write of their own: {error}"
                     ) from error
                 log.warning("a write continues without its rows for %s, which are gone: %s", self._spread.url(broker), error)
-                # Its number also counts as done here. Another repetition looks for the text.
+                # The number also counts as done here, with the text that another repetition looks for.
                 self._publish(broker, write, [], text)
 
     def _check_own(self, broker: str, write: str) -> None:
-        """The stages of a write may belong to another user: each user has its own names of writes."""
+        """Another user may have begun the write: each user has its own names of writes."""
         for stage in self._call(broker, "stage.list", {})["stages"]:
             owner, _, name = stage["stage"].rpartition(":")
             if name == write:
@@ -140,7 +137,7 @@ class Publishing:
                 )
 
     def _check_same(self, broker: str, text: str | None) -> None:
-        """Two drivers may have decided at two brokers: the replaced driver, and its replacement with one more broker."""
+        """A replaced driver, and its replacement with one more broker, may have decided at two brokers."""
         if self._key is None or text is None:
             return
         known = self._call(broker, "stage.published", self._key)["elsewhere"]
@@ -148,7 +145,7 @@ class Publishing:
             return
         later = {**self._key, "number": self._key["number"] + 1}
         if known is None and self._call(broker, "stage.published", later)["published"]:
-            return  # another write has followed, and its publish is the one that is known
+            return  # another write has followed
         first = next(named for named in decision.read(text).parts if named in self._spread.ids)
         raise DataLoss(
             "two drivers have written this at the same time, with different brokers in the option url:"
@@ -157,7 +154,7 @@ class Publishing:
         )
 
     def _decided(self) -> str | None:
-        """Return the decision of a publish with this key, or an empty text if it has none; None without a publish."""
+        """Return the decision of this key; empty for a publish without one, None without a publish."""
         assert self._key is not None
         text = None
         for broker in self._spread.ids:
@@ -169,7 +166,7 @@ class Publishing:
         return text
 
     def _publish(self, broker: str, write: str, attempts: Sequence[int], text: str | None) -> bool:
-        """True if it was published before."""
+        """True for a repetition."""
         request = {"write": write, **relative(attempts), "elsewhere": text, **self._fields}
         return bool(self._call(broker, "stage.publish", request)["repeated"])
 
@@ -178,15 +175,15 @@ class Publishing:
 
 
 def relative(attempts: Sequence[int]) -> dict[str, Any]:
-    """Return the fields of a publish for these attempts: small numbers instead of Spark's large ones."""
+    """Return the attempts as small differences, since Spark's numbers are large."""
     base = min(attempts, default=0)
     return {"base": base, "attempts": [attempt - base for attempt in attempts]}
 
 
 def check_finished(client: Client, text: str | None, *, fail_on_data_loss: bool = True) -> None:
-    """Check a write to a single broker, which has published it with this decision, for parts at other brokers.
+    """Check a write to a single broker, which has published it with this decision, for missing parts.
 
-    Brokers publish in order, so the brokers before this one have published. A later part may be missing.
+    Brokers publish in order, so only later brokers may lack their part.
     """
     if text is not None:
         here, parts = identity_of(client).broker, decision.read(text).parts

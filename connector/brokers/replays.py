@@ -1,6 +1,6 @@
 """The stream reader of `mode=replay` over several brokers: a replay of each, side by side, with offsets by the brokers' ids.
 
-The messages of each broker keep their order and pace. Messages of different brokers are not compared. All brokers are needed.
+The messages of each broker keep their order and pace; messages of different brokers are not compared. All brokers are needed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Result = TypeVar("_Result")
 
 @reports_errors
 class SeveralReplays(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reader of the archives of a queue at several brokers. It connects at its first call."""
+    """Reader that connects at its first call."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         options.check_for(REPLAY)
@@ -55,7 +55,7 @@ class SeveralReplays(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = self._parse(start)
         order = rotated(range(len(self._readers)), known.rotation)
         most = len(order) if self._most is None else self._most
-        # Then the readers for which the limit leaves no message, one after another.
+        # Finally readers for which the limit leaves no message, one after another.
         for asked in (order[:most], *([i] for i in sorted(order[most:]))):
             parts = self._all(lambda i: self._readers[i].latestOffset(self._part(known, i), limit), asked)
             changed = {self._ids[i]: part for i, part in zip(asked, parts, strict=True) if part != self._part(known, i)}

@@ -1,8 +1,8 @@
 """One write over several brokers: the broker of each row, and the stages there.
 
-The rows of a task go to one broker, its home. The homes of a write's tasks rotate. Rows of a message group always go to the same
-broker, the one with the highest hash of broker and group. So one broker holds the whole group, and most groups stay where they
-are when a broker is added. Outcomes go to the broker that has their lease.
+The rows of a task go to one broker, its home. The homes of a write's tasks rotate. Rows of a message group go to the broker with
+the highest hash of broker and group. So one broker holds the whole group, and most groups stay where they are when a broker is
+added. Outcomes go to the broker that has their lease.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from ..task.batching import BATCH_BYTES, BATCH_ROWS
 from ..task.context import partition
 
 MOST_REMEMBERED = 100_000  # groups whose broker a task remembers
-# Rows of one broker that a task collects: each send waits for the broker's disk once.
+# Of one broker, before a task sends them: each send waits for the broker's disk.
 MOST_ROWS, MOST_BYTES = 4 * BATCH_ROWS, 2 * BATCH_BYTES
 
 Fill = Callable[[Client, Iterator[pa.RecordBatch]], int]
 
 
 class Spread:
-    """The brokers of a write, by id. The constructor waits `patience_s` for missing brokers. The object is sent to the tasks."""
+    """The brokers of a write, by id. The constructor waits `patience_s` for missing brokers. The object travels to tasks."""
 
     def __init__(self, options: Options, columns: Mapping[str, int], patience_s: float = 0.0) -> None:
         def ask() -> dict[str, BrokerAccess]:
@@ -63,14 +63,14 @@ class Spread:
         return self._accesses[broker].url
 
     def home(self, write: str, batch: int | None) -> str:
-        """Return the broker of this task's rows. Each write and each batch starts with another broker."""
+        """Return the broker of this task's rows. Each write and batch starts with another one."""
         begin = int.from_bytes(blake2b(write.partition("-")[0].encode(), digest_size=4).digest(), "big")
         return self.ids[(partition() + begin + (batch or 0)) % len(self.ids)]
 
     # --- In a task -----------------------------------------------------------------------------------------------------
 
     def is_published(self, key: dict[str, Any]) -> bool:
-        """True once the write is decided: then at least the first of its brokers has published it."""
+        """True once the write is decided: the first of its brokers has published it."""
         return any(self.asked(broker, "stage.published", key, RECONNECT_S)["published"] for broker in self.ids)
 
     def stage(self, batches: Iterable[pa.RecordBatch], home: str, fill: Fill) -> tuple[str, ...]:
@@ -138,13 +138,13 @@ class Spread:
     # --- Afterwards ----------------------------------------------------------------------------------------------------
 
     def discard_at(self, broker: str, write: str, attempts: Sequence[int] = (), timeout_s: float | None = None) -> None:
-        """Discard these attempts, or the whole write. Errors are ignored."""
+        """Discard these attempts, or without any the whole write. Errors are ignored."""
         with suppress(PenstockError), self.client(broker) as client:
             client.call("stage.discard", write=write, attempts=list(attempts), timeout_s=timeout_s)
 
 
 def _by_hash(ids: Sequence[str]) -> Callable[[str], str]:
-    """Return a function from a message group to its broker, independent of the order of the urls."""
+    """Return a function from a group to its broker, independent of the order of urls."""
 
     @lru_cache(MOST_REMEMBERED)
     def broker_of(group: str) -> str:
@@ -167,11 +167,11 @@ def _lease_names(deliveries: pa.Array) -> pa.Array:
 
 
 def _groups_of(messages: pa.Array) -> pa.Array:
-    """Return null for a message without a group, or an invalid one."""
+    """Null for a message without a valid group."""
     return conversion.decoded(pa.record_batch({"message": messages}), ["groupId"], 0, {})["groupId"]
 
 
-#: The group or lease that decides the broker of each row, by the column; null: the task decides.
+#: By the column, the group or lease that decides a row's broker; null: the row goes to the task's home.
 _DECISIONS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "delivery": _lease_names,
     "message": _groups_of,

@@ -1,6 +1,6 @@
 """Writes to Penstock.
 
-- writer: stages of the rows of each task, then one publish
-- routing: batches of a good size, and by the queues that rows name
+- writer: stages of each task's rows, then one publish
+- routing: batches of a good size, by queue
 - settlement: outcomes of single messages
 """

@@ -1,4 +1,4 @@
-"""Rows on their way to the broker: in batches of a good size, and by the queues that they name."""
+"""Rows on their way to the broker: in batches of a good size, by queue."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..task.batching import BATCH_BYTES, BATCH_ROWS, coalesce, halved, joined
 
 #: Rows and bytes that a task collects before it routes them to their queues.
 MOST_ROUTED_ROWS, MOST_ROUTED_BYTES = 4 * BATCH_ROWS, 8 * BATCH_BYTES
-MOST_ROUTED = 256  # batches for many queues under way to the broker: a task waits for the broker's disk once for all of them
+MOST_ROUTED = 256  # batches under way to many queues: a task waits for the broker's disk once for all of them
 
 
 def sent(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatch | tuple[pa.RecordBatch, bytes]]) -> int:
-    """Return the number of staged messages, without messages that an exchange drops. Without batches nothing is sent."""
+    """Return the number of staged messages, without messages that an exchange drops. Without batches, nothing is sent."""
     ready = iter(batches)
     first = next(ready, None)
     if first is None:
@@ -41,7 +41,7 @@ def coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def routed(prepared: Iterable[tuple[pa.Array | None, pa.RecordBatch]]) -> Iterator[tuple[pa.RecordBatch, bytes]]:
     """Yield batches, each with a header that names its queue, in the order of the rows within each queue.
 
-    Many rows are sorted together, so that each queue gets few batches: a batch costs the broker more than a row.
+    Many rows are sorted together, since a batch costs the broker more than a row.
     """
     names: list[pa.Array] = []
     waiting: list[pa.RecordBatch] = []
@@ -73,7 +73,7 @@ def _by_queue(names: list[pa.Array], waiting: list[pa.RecordBatch]) -> Iterator[
 
 
 def by_queue(queues: pa.Array, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the rows of each queue, in their order. One sort for all queues: the cost does not grow with their number."""
+    """Yield each queue's rows in order. One sort for all queues: the cost does not grow with their number."""
     import pyarrow.compute as pc
 
     coded = queues.dictionary_encode()

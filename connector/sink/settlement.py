@@ -1,7 +1,7 @@
 """Outcomes of single messages that a stream has read, named by their column `delivery` (`operation=settle`).
 
-Each task stages the outcomes of its rows, and the driver's commit publishes all of them or fails, as with messages. They take
-effect when Spark has finished the batch of these messages. A message without an outcome is *accepted*.
+They are staged and published like messages, and take effect when Spark has finished the batch of these messages. A message
+without an outcome is *accepted*.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ...broker_core.errors import InvalidColumn
 from ...broker_core.messages import text_checks
 from ..task.batching import coalesce, halved
 
-#: `error` is optional: the reason of a rejection.
+#: `error`: the reason of a rejection, optional.
 COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()}
 
 
 def stage(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> int:
-    """Return the number of rows with an outcome. The last outcome of a message counts."""
+    """Return the number of outcomes. The last one of a message counts."""
     count = 0
     for batch in (part for whole in coalesce(batches) for part in halved(whole)):
         for lease, part in by_lease(batch):
@@ -55,7 +55,7 @@ def by_lease(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 def lease_of(delivery: bytes) -> tuple[bytes, str]:
-    """Return the prefix of all keys of a lease (version, length of the name, name), and the name."""
+    """Return the name, and the prefix of all keys of the lease: version, length of the name, name."""
     length = int.from_bytes(delivery[1:3], "big")
     head = delivery[: 3 + length]
     try:

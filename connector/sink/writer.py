@@ -1,9 +1,9 @@
 """The sink: stage, then publish once.
 
-A write has a random id. Each attempt of each task stages its batches under this id and its own number, and reports the number to
-the driver in its commit message. The driver's commit publishes exactly these stages, in partition order, as one event of the
-broker: either all messages become visible together, or the write has no effect. The commit or the abort discards the stages of
-zombie and killed attempts, and later stages are refused. The stages of a killed driver stay for a day (`penstock stage list`).
+A write has a random id. Each attempt of a task stages its batches under this id and its own number, which it reports to the
+driver. The driver's commit publishes exactly the reported stages, in partition order, as one event of the broker, so that all
+messages become visible together. The commit or the abort discards the stages of zombie and killed attempts, and later stages are
+refused. The stages of a killed driver stay for a day (`penstock stage list`).
 
 A write that can be repeated has a key. Before it reads a row, the sink asks the broker whether the write was published. The
 publish reports this again, because Spark may have pulled rows from a stream by then. The broker gives back messages that a
@@ -42,7 +42,7 @@ from .routing import coalesced, routed, sent
 
 log = logging.getLogger("penstock")
 
-FORGET_S = 5.0  # for the request that discards a failed write, whose broker may not answer
+FORGET_S = 5.0  # to discard a failed write, whose broker may not answer
 
 _UNSURE = (
     "no broker has confirmed this write, which may have been sent: look into its queue before you write the data again (with"
@@ -53,10 +53,7 @@ _UNSURE_ONCE = "no broker has confirmed this write, which may have been sent: wr
 
 @dataclass(eq=False)
 class StageReport(WriterCommitMessage):
-    """One attempt of a task: its stage, and its query and batch (None in a batch write).
-
-    With several brokers, `brokers` are the brokers that have such a stage.
-    """
+    """One attempt of a task. `query` and `batch` are None in a batch write. `brokers`: which of several have its stage."""
 
     write: str
     attempt: int | None = None  # None without a stage
@@ -69,7 +66,7 @@ class StageReport(WriterCommitMessage):
 class SinkWriter:
     """Common to batch and stream."""
 
-    _patience_s = 0.0  # for a missing broker of several, when the writer is made
+    _patience_s = 0.0  # of the constructor, for a missing broker of several
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         options.check_for(WRITE)
@@ -96,13 +93,13 @@ class SinkWriter:
     def _has_key(self) -> bool:
         """True if a repetition is recognised.
 
-        Outcomes at several brokers are published again instead: the last outcome of a message counts. A missing part could not be
-        published later, after the query has taken up its leases again.
+        Outcomes at several brokers are published again instead, since the last one of a message counts. A missing part could not
+        be published after the query has taken up its leases again.
         """
         return self._spread is None or self._options["operation"] != "settle"
 
     def _reached(self, access: BrokerAccess) -> BrokerAccess:
-        """Discover the Flight endpoint once for all tasks. Raises NoPenstock for a foreign broker."""
+        """Discover the endpoint once for all tasks. Raises NoPenstock for a foreign broker."""
         discovered = access.discovered()
         for name in FOREIGN_ONLY:
             if name in self._options.given:
@@ -134,7 +131,7 @@ class SinkWriter:
         return report
 
     def _fill(self, client: Client, stage: dict[str, Any], batches: Iterator[pa.RecordBatch]) -> int:
-        """Return the number of messages or outcomes. Without any, the broker has no stage."""
+        """Return the number of messages or outcomes; with 0 there is no stage."""
         target = self._target()
         if self._options["operation"] == "settle":
             outcomes = (settlement.prepared(batch, self._columns) for batch in batches)
@@ -145,7 +142,7 @@ class SinkWriter:
         return sent(client, {**stage, **target}, coalesced(rows for _, rows in prepared))
 
     def _target(self) -> dict[str, Any] | None:
-        """Return the one queue or exchange of all rows; None if each row names its queue."""
+        """None: each row names its queue."""
         if self._options["exchange"] is not None:
             name, key = self._options["exchange"]
             return {"exchange": name, "routingKey": key}
@@ -153,7 +150,7 @@ class SinkWriter:
         return None if queues is None else {"queue": queues[0]}
 
     def _prepared(self, batch: pa.RecordBatch) -> tuple[pa.Array | None, pa.RecordBatch]:
-        """Return the column `queue` if it routes, and the messages in the form that the broker takes."""
+        """Return the column `queue` if it routes, and validated messages."""
         names = [name for name in self._columns if name != "queue"]
         chosen = pa.RecordBatch.from_arrays([batch.column(self._columns[name]) for name in names], names=names)
         if "priority" in names and "message" not in names:
@@ -162,7 +159,7 @@ class SinkWriter:
         return routed, batch_checks.validate(chosen, now=time.time_ns() // 1_000_000)
 
     def _publish(self, tasks: Sequence[StageReport], write: str, key: dict[str, Any] | None) -> bool:
-        """True if the write is a repetition. Other attempts of the write are discarded."""
+        """Discard other attempts of the write. True if it is a repetition."""
         query, batch = next(((task.query, task.batch) for task in tasks if task.batch is not None), (None, None))
         was_published, fail_on_data_loss = any(task.published for task in tasks), self._options["failOnDataLoss"]
         if self._spread is not None:
@@ -201,7 +198,7 @@ class SinkWriter:
                     raise type(error)(f"{_UNSURE if key is None else _UNSURE_ONCE}: {error}") from error
 
     def _forget(self, write: str, attempts: Sequence[int] = ()) -> None:
-        """Errors are ignored: the user must see why the write failed, and the broker discards old stages on its own."""
+        """Errors are ignored: the user sees why the write failed, and the broker discards old stages on its own."""
         if self._spread is not None:
             for broker in self._spread.ids:
                 self._spread.discard_at(broker, write, attempts, FORGET_S)
@@ -210,7 +207,7 @@ class SinkWriter:
             client.call("stage.discard", write=write, attempts=list(attempts), timeout_s=FORGET_S)
 
     def _give_up(self, write: str, key: dict[str, Any] | None) -> None:
-        """Discard a write after Spark's abort, which also follows a commit that failed half-way. Errors are ignored.
+        """Discard a write after Spark's abort, which also follows a commit that failed half-way.
 
         Published parts stay, and so do stages that a repetition needs.
         """
@@ -228,7 +225,7 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
         return self._stage(iterator, self._write, self._key)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """With `txnAppId`, an empty write is published too, since its version counts as done."""
+        """With `txnAppId`, an empty write is also published: its version counts as done."""
         tasks = _staged(messages)
         if not self._key and all(task.attempt is None for task in tasks):
             self._forget(self._write)
@@ -241,7 +238,7 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
     def _warn_of_repetition(self, tasks: Sequence[StageReport]) -> None:
         """A repetition in a `foreachBatch` affects other sinks.
 
-        Whether its rows come from the batch is unknown: Spark may read a cached DataFrame in another execution than it writes it.
+        Whether its rows come from the batch is unknown: they may be from a DataFrame that was cached in another execution.
         """
         task = next((task for task in tasks if task.batch is not None), None)
         if task is not None:
@@ -262,17 +259,14 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
 
 
 def written_as(app: str, place: Any) -> str:
-    """Return the name for writes of this application to this target, since one `foreachBatch` may write to several targets.
-
-    Delta does the same: each table stores the versions of its own writes.
-    """
+    """Name the writes of an application to one target: a `foreachBatch` may write to several. Delta separates them by table."""
     name = json.dumps([app, place], ensure_ascii=False)
     return name if len(name) <= MAX_NAME else hashlib.sha256(name.encode()).hexdigest()
 
 
 @reports_errors
 class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
-    """Publishing the same (query id, batch id) again, or a lower one, is a no-op."""
+    """Publishing the same batch id of a query again, or a lower one, is a no-op."""
 
     _patience_s = RECONNECT_S  # Spark makes one before each batch, and another for its commit
 
@@ -283,7 +277,7 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         return self._stage(iterator, self._write_of(batch.number), self._key(*batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Spark commits with another writer than that of the tasks: the tasks' reports name the write."""
+        """Spark commits with another writer than that of the tasks, whose reports name the write."""
         tasks = _staged(messages)
         for task in tasks:
             if task.query != tasks[0].query or task.batch != batchId or task.write != tasks[0].write:
@@ -291,7 +285,7 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
                     f"a task wrote for batch {task.batch} of query {task.query}, the commit is for batch {batchId}"
                     f" of query {tasks[0].query}: nothing was published; start the query again"
                 )
-        # An empty batch is also published if its query is known: the number must count as done.
+        # An empty batch of a known query is also published: its number must count as done.
         if tasks and tasks[0].query is not None:
             self._publish(tasks, tasks[0].write, self._key(tasks[0].query, batchId))
 
@@ -327,7 +321,7 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StageReport]
 
 
 def _check_priorities(priorities: pa.Array) -> None:
-    """AMQP takes up to 255, and so does a row with `message`."""
+    """A row with `message` may have up to 255, as in AMQP."""
     import pyarrow.compute as pc
 
     row = pc.index(pc.or_(pc.less(priorities, 0), pc.greater(priorities, 9)), True).as_py()

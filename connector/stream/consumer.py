@@ -1,4 +1,4 @@
-"""The consumer of one queue or several at one Penstock broker: a lease for each queue, and common limits of a trigger.
+"""The consumer of queues at one Penstock broker, with a lease for each.
 
 With one queue a trigger is one request. Several queues are asked one after another, each for the rest of the limits.
 """
@@ -19,12 +19,12 @@ from .credit import Credit
 from .fan_out import FanOut, no_credit, rotated
 from .lease import LeaseState, PlannerLease, Renewals, lease_states
 
-SLICE_MS = 20  # milliseconds for which an idle query waits at one queue after another
-MANY = 8  # queues, from which on a trigger first asks which of them have messages
+SLICE_MS = 20  # an idle query waits at one queue after another
+MANY = 8  # from this number of queues on, a trigger first asks which of them have messages
 
 
 class QueuesConsumer(FanOut[QueuesOffset, str, LeaseBatch]):
-    """Queues can be added to a query with a checkpoint, where they begin at batch 0. None can be removed."""
+    """Queues that are added to a query with a checkpoint begin at batch 0. None can be removed."""
 
     def __init__(self, options: Options, access: BrokerAccess) -> None:
         self._options = options
@@ -116,7 +116,7 @@ class QueuesConsumer(FanOut[QueuesOffset, str, LeaseBatch]):
         return order
 
     def _worth_asking(self, order: list[str]) -> list[str]:
-        """Leave out queues that have nothing to take or settle. Of many queues, one request finds these."""
+        """Of many queues, leave out those with nothing to take or settle."""
         if len(order) < MANY:
             return order
         listed = {queue["queue"]: queue for queue in self._client.call("queue.list")["queues"]}
@@ -126,7 +126,7 @@ class QueuesConsumer(FanOut[QueuesOffset, str, LeaseBatch]):
         return [queue for queue in order if queue not in empty]
 
     def _ask(self, known: QueuesOffset, order: Sequence[str], credit: Credit, wait_ms: int = 0) -> dict[str, LeaseBatch]:
-        """Settle every queue's finished batch; return the unfinished batches, or new ones within the limits."""
+        """Settle every queue's finished batch; return unfinished batches, or new ones within the limits."""
         taken: dict[str, LeaseBatch] = {}
         least = self._options["minPartitions"] if len(self._queues) == 1 else 1
         for queue in order:
@@ -156,8 +156,8 @@ class QueuesConsumer(FanOut[QueuesOffset, str, LeaseBatch]):
             return names
         self._check_offset(offset, names)
         if len(self._queues) > 1:
-            # First, so that another planner with this checkpoint is refused at every queue. An older checkpoint is refused before
-            # a queue begins again that the checkpoint does not contain.
+            # First, so that another planner with this checkpoint is refused at every queue, and an older checkpoint before a
+            # queue that it does not contain begins again.
             for queue, batch in offset.batches.items():
                 if not self._leases[queue].is_taken_up:
                     self._leases[queue].plan(batch, batch)
@@ -180,13 +180,12 @@ class QueuesConsumer(FanOut[QueuesOffset, str, LeaseBatch]):
         return QueuesOffset(broker, lease, secrets.token_hex(8), 0, {}, first_queue)
 
     def _head_lease(self) -> PlannerLease | None:
-        """By this lease the broker detects that another planner has taken up the query's leases."""
+        """By this lease the broker detects another planner with the query's leases."""
         if self._head is None:
             self._head = next((lease for lease in self._leases.values() if lease.is_taken_up), None)
         return self._head
 
     def _check_names(self, names: QueuesOffset, broker: str) -> None:
-        """The checkpoint must not contradict the options, or belong to another broker."""
         if names.broker != broker:
             raise WrongOffset(
                 f"the checkpoint belongs to broker {names.broker}, but the one at {self._options['url']} is {broker}: point the"
@@ -205,7 +204,6 @@ class QueuesConsumer(FanOut[QueuesOffset, str, LeaseBatch]):
             )
 
     def _check_offset(self, offset: QueuesOffset, names: QueuesOffset) -> None:
-        """An offset must belong to this query, and name only queues of the options."""
         if (offset.broker, offset.lease, offset.run) != (names.broker, names.lease, names.run):
             raise WrongOffset(
                 f"the offset names lease {offset.lease!r}, run {offset.run}, but this query reads lease {names.lease!r},"

@@ -1,4 +1,4 @@
-"""Credit of a trigger: the messages and bytes that it may take, from all queues of all brokers together."""
+"""Limits of a trigger, for all queues of all brokers together."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class TriggerLimits(NamedTuple):
-    """Limits of one trigger at one queue, under the names of the protocol. None: no limit."""
+    """Limits at one queue, under the names of the protocol. None: no limit."""
 
     messages: int | None
     bytes: int | None
@@ -19,10 +19,7 @@ class TriggerLimits(NamedTuple):
 
 
 class Credit:
-    """Messages and bytes that one trigger may still take. None: any number.
-
-    Each queue in order spends its batch. `shared`: several queues spend from this credit.
-    """
+    """Messages and bytes that one trigger may still take; None: any number. `shared`: several queues spend from it."""
 
     def __init__(self, messages: int | None, size: int | None, *, shared: bool = False) -> None:
         self._messages, self._bytes = messages, size
@@ -38,7 +35,7 @@ class Credit:
         return 0 in (self._messages, self._bytes)
 
     def limits(self, until: int | None, *, exclude: bool, wait_ms: int = 0, partitions: int = 1) -> TriggerLimits:
-        """The next queue is asked even without credit, so that finished batches are settled."""
+        """A queue is asked even without credit, to settle finished batches."""
         if self.spent:
             return TriggerLimits(None, None, 0, exclude=exclude, minPartitions=partitions)
         measure = self.limited and self.shared
@@ -57,7 +54,7 @@ class Credit:
             self.spend(share._messages or 0, share._bytes or 0)
 
     def divided(self, among: int) -> list[Credit]:
-        """Return equal shares for brokers that are asked side by side. Some are empty if there is too little for all.
+        """Return equal shares for brokers that are asked side by side, some of them empty if the credit is too small.
 
         A message larger than a share is left to a trigger that asks one broker after another.
         """

@@ -1,9 +1,8 @@
 """One query over several sources: the queues of one broker, or several brokers.
 
 A batch of Spark contains a batch of each source that had messages. Each trigger starts with another source, by the rotation in
-the offset. A crash between two sources leaves an unfinished batch at the sources that were asked already. These batches alone are
-then the next batch of Spark, because a source returns an unfinished batch unchanged. So the planner first looks for unfinished
-batches, unless the previous trigger has shown that all are finished.
+the offset. A crash between two sources leaves unfinished batches, which a source returns unchanged. These alone are then the next
+batch of Spark. So the planner first looks for unfinished batches, unless the previous trigger has shown that all are finished.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _Item = TypeVar("_Item")
 
 
 class FanOut(Generic[_Offset, _Source, _Part]):
-    """The order of a trigger's steps. Each returns the part of the next offset for every source that has a batch."""
+    """The order of a trigger's steps. Each returns the next offset's part of every source that has a batch."""
 
     _answered: _Offset | None = None  # the previous answer: everything before it is finished, and no other batch is unfinished
 
@@ -35,7 +34,7 @@ class FanOut(Generic[_Offset, _Source, _Part]):
         raise NotImplementedError
 
     def _arrived(self, known: _Offset, credit: Credit, is_new: bool) -> dict[_Source, _Part]:
-        """Return batches of earlier triggers' requests. Settle sources that no other request of this trigger settles."""
+        """Return batches of earlier requests. Settle sources that no other request of this trigger settles."""
         raise NotImplementedError
 
     def _acquire(self, known: _Offset, credit: Credit, wait_ms: int) -> dict[_Source, _Part]:
@@ -53,7 +52,7 @@ def rotated(items: Sequence[_Item], rotation: int) -> list[_Item]:
 
 
 def added_counts(counts: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Add the counts of a queue at two brokers; `oldestSeconds` is the greater one."""
+    """Add the counts of a queue at two brokers."""
     total = dict(counts)
     for name, value in more.items():
         if name == "oldestSeconds":

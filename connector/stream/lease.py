@@ -1,10 +1,9 @@
 """The planner's side of a lease: one queue, one planner process, one epoch.
 
-The name of a query's lease is the option `lease`. A query over several queues has a lease `LEASE/QUEUE` for each. A planner's
-first call takes the lease up under a new epoch, and the broker then refuses calls of older epochs. For each broker a daemon
-thread renews the planner's leases while the planner lives. Another kind of thread would keep the planner of a dead driver alive.
+A planner's first call takes the lease up under a new epoch, and the broker then refuses calls of older epochs. For each broker a
+thread renews the planner's leases. It is a daemon, since it must not keep the planner of a dead driver alive.
 
-Every call is idempotent, so a call that finds no broker is repeated for a while: a restart of the broker ends no query.
+Every call is idempotent, and is repeated while the broker restarts.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from .credit import TriggerLimits
 log = logging.getLogger("penstock")
 
 RENEW_S = 10.0  # the broker gives an unread batch back after a minute of silence
-UNREAD_WARNING = 3  # from this number in a row on, the broker slows the query down
-LONG_POLL_MS = 100  # all sources of a query are asked in one thread, and wait for each other
+UNREAD_WARNING = 3  # batches in a row, from which on the broker slows the query down
+LONG_POLL_MS = 100  # one thread asks all sources of a query
 
 
 class LeaseAdvance(NamedTuple):
-    """The batch, unchanged if nothing was taken. Messages and bytes are 0 unless they were measured."""
+    """The batch, unchanged if nothing was taken. Messages and bytes are 0 unless measured."""
 
     batch: LeaseBatch
     messages: int
@@ -41,7 +40,7 @@ class LeaseAdvance(NamedTuple):
 
 
 class LeaseState(NamedTuple):
-    """State of a lease, or of the first of several, towards a query without a checkpoint: the smaller comes first.
+    """State of a lease towards a query without a checkpoint. The smallest of several is asked first.
 
     A lease that refuses has to be asked before another lease is taken from a query that lives.
     """
@@ -60,7 +59,7 @@ def lease_states(client: Client) -> dict[str, LeaseState]:
 
 
 class _Planned(NamedTuple):
-    """The last plan of tasks, and the offsets between which it lies."""
+    """The last plan of tasks, and its offsets."""
 
     after: int
     batch: int
@@ -69,7 +68,7 @@ class _Planned(NamedTuple):
 
 
 class Renewals:
-    """Thread that renews the leases that a planner has at one broker, one after another."""
+    """Thread that renews a planner's leases at one broker."""
 
     def __init__(self) -> None:
         self._leases: list[Callable[[], object]] = []
@@ -98,13 +97,13 @@ class Renewals:
 
 @dataclass(eq=False)
 class PlannerLease:
-    """A lease as one planner holds it. Nothing is sent before the first call; calls come from one thread."""
+    """A lease of one planner. Nothing is sent before the first call. Calls come from one thread."""
 
     options: Options
     queue: str
     client: Client
     renewals: Renewals
-    query: QueuesOffset  # the names of broker, lease and run
+    query: QueuesOffset  # for its names
     head: Callable[[], PlannerLease | None]  # the lease that this planner took up first: while it holds that, it holds all
     counts: dict[str, Any] = field(default_factory=dict)
     _epoch: int | None = None
@@ -125,8 +124,8 @@ class PlannerLease:
 
     def advance(self, start: LeaseBatch, limits: TriggerLimits) -> LeaseAdvance:
         """Settle up to `start`; return the unfinished next batch, or a new one within `limits`, or `start` without messages."""
-        # The tasks of the first batch are planned by their own request. It shows the broker that Spark has written an offset:
-        # from then on it refuses other queries. It also detects a self-join, both sides of which have advanced by then.
+        # The first batch is planned by a request of its own, which shows the broker that Spark has written an offset: from then
+        # on the broker refuses other queries. It also detects a self-join, both sides of which have advanced by then.
         planning = self._epoch is not None and start.number > 0
         answer: dict[str, Any] = {"more": True}
         while answer.get("more"):  # the search of a selector takes several answers
@@ -134,7 +133,7 @@ class PlannerLease:
                 "lease.advance",
                 **_signs(sign=start),
                 finished=start.number,
-                # A lease has no epoch until it has taken something; until then the query begins again with each call.
+                # Until the lease has taken messages, and so has an epoch, the query begins again with each call.
                 fresh=start.number == 0 and self._epoch is None,
                 waiting=self._waiting,
                 **limits._asdict(),
@@ -150,7 +149,7 @@ class PlannerLease:
             self._hints.log(answer.get("hints", ()))
             if not limits.alone:
                 break  # the next message may be too large for the rest of the trigger
-        # After a rollback that `failOnDataLoss=false` accepts, the query continues with the broker's number.
+        # After a rollback with `failOnDataLoss=false`, the query continues with the broker's number.
         batch = start if answer["batch"] == start.number else LeaseBatch(answer["batch"], answer.get("sign"))
         self._settled = start.number
         self._planned = _Planned(start.number, batch.number, limits.minPartitions, answer["parts"]) if planning else None
@@ -158,7 +157,7 @@ class PlannerLease:
 
     def plan(self, start: LeaseBatch, end: LeaseBatch, min_partitions: int = 1) -> list[LeasePartition]:
         planned = self._planned
-        # Between the same offsets the tasks are always the same. Usually an advance has planned them.
+        # Usually an advance has planned them. Between the same offsets the tasks are always the same.
         if planned is None or planned[:3] != (start.number, end.number, min_partitions):
             answer = self._call(
                 "lease.plan",
@@ -179,7 +178,7 @@ class PlannerLease:
         ]
 
     def settle(self, end: LeaseBatch) -> None:
-        """Settle everything up to `end`. Usually `advance` has done it: then nothing is sent."""
+        """Nothing is sent if `advance` has settled up to `end`, as usual."""
         if end.number <= self._settled:
             return
         self._call("lease.settle", **_signs(sign=end), finished=end.number)
@@ -201,7 +200,7 @@ class PlannerLease:
         self._unread = times
 
     def _call(self, action: str, **fields: Any) -> dict[str, Any]:
-        """Send a planning request. Its first answer with an epoch takes the lease up."""
+        """The first answer with an epoch takes the lease up."""
         head = self.head()
         if head is not None and head is not self:
             fields["head"] = {"lease": head.name, "epoch": head._epoch}

@@ -1,4 +1,4 @@
-"""The protocols of consumers, between the stream reader and its brokers."""
+"""The calls of consumers, between the stream reader and its brokers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .lease import LeaseState
 
 
 class StreamConsumer(Protocol):
-    """Planner's view of one queue or several, by offsets (`connector.offset`) in JSON.
+    """Planner's view of queues, by offsets (`connector.offset`) in JSON.
 
     Every call is idempotent, and any can be the first after a restart. Calls come from one thread.
     """
@@ -27,20 +27,19 @@ class StreamConsumer(Protocol):
     def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit, once: bool = False) -> dict[str, Any]:
         """Settle everything up to `start`; return the offset after the next batch, or `start` without a batch.
 
-        Without credit, return only an unfinished batch. Without messages, wait for `wait_ms`. With `once` no other trigger
-        follows: then wait until it is certain that there are no messages.
+        Without credit, return only an unfinished batch. Without messages, wait for `wait_ms`. With `once` no trigger follows:
+        then wait until it is certain that there are no messages.
         """
         ...
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
-        """Plan the tasks between two offsets."""
+        """Return the tasks between two offsets."""
         ...
 
-    def settle(self, end: Mapping[str, Any]) -> None:
-        """Settle everything up to `end`."""
+    def settle(self, end: Mapping[str, Any]) -> None: ...
 
     def counts(self) -> dict[str, Any]:
-        """Return the counts of each queue, as of the last `advance`."""
+        """Return each queue's counts as of the last `advance`."""
         ...
 
     def close(self) -> None:
@@ -51,14 +50,14 @@ class BrokerConsumer(StreamConsumer, Protocol):
     """Consumer at one broker."""
 
     def identity(self) -> Identity:
-        """Return the id that its offsets name."""
+        """Return the id that offsets name."""
         ...
 
     def lease_state(self) -> LeaseState:
-        """Ask for the state of this query's leases by the option `lease`; return the first."""
+        """Return the smallest state of this query's leases."""
         ...
 
     @property
     def is_busy(self) -> bool:
-        """True if the current call may take long although the broker answers, in a run that ends. Any thread may ask."""
+        """True in a run that ends, if the current call may take long although the broker answers. Any thread may ask."""
         ...

@@ -1,8 +1,8 @@
 """The stream reader: Spark's planning calls, translated into those of the consumer.
 
-Spark 4.2 calls `commit` only after it has planned the next batch. It never calls `commit` on an idle stream or for the last
-batch of `availableNow`, and it does not call `stop`. Only `latestOffset(start)` shows that everything before `start` is finished.
-So `latestOffset` settles, and `commit` is the same idempotent call.
+Spark 4.2 calls `commit` only after it has planned the next batch, so never on an idle stream or for the last batch of
+`availableNow`. It does not call `stop`. Only `latestOffset(start)` shows that everything before `start` is finished. So
+`latestOffset` settles, and `commit` is the same idempotent call.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NO_LIMIT = 2**63 - 1
 
 @reports_errors
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reader that connects at its first call, since it is constructed in planning workers too, and pickled into tasks."""
+    """Reader that connects at its first call: it is also constructed in planning workers, and pickled into tasks."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         options.check_for(STREAM)
@@ -64,8 +64,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dict(INITIAL)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Always of the same kind: then only the trigger `once` asks with ReadAllAvailable."""
-        # The broker enforces the limits of the options, rows and bytes together. One read limit cannot express both.
+        """Always of one kind, so that only the trigger `once` asks with ReadAllAvailable. The broker enforces the options."""
         return ReadMaxRows(self._options["maxMessagesPerTrigger"] or _NO_LIMIT)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -78,7 +77,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._consumer(start).advance(start, wait_ms=0 if once else LONG_POLL_MS, credit=credit, once=once)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Spark asks after each `latestOffset`, in the same process. The counts came with that answer."""
+        """Spark asks after each `latestOffset`, whose answer had the counts."""
         return {"source": self._options.description, "queues": self._consumer().counts()}
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
@@ -93,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._kept.close()
 
     def _consumer(self, *offsets: Mapping[str, Any]) -> StreamConsumer:
-        """A checkpoint of several brokers keeps its kind, also if `url` now names one."""
+        """A checkpoint of several brokers keeps its kind if `url` now names one."""
         several = any(offset.get("kind") == BROKERS for offset in offsets)
         if several and self._kept is not None and not isinstance(self._kept, BrokersConsumer):
             self._kept.close()  # only `fix_tail` was called
@@ -116,7 +115,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _consumer_of(options: Options, *, several: bool = False) -> StreamConsumer:
-    """Ask the broker which product it is. `several`: the checkpoint belongs to several brokers."""
+    """`several`: the checkpoint belongs to several brokers."""
     if several or len(options.urls) > 1:
         return BrokersConsumer(options, _of_one_broker)
     return _of_one_broker(options)
@@ -131,9 +130,9 @@ def _of_one_broker(options: Options) -> BrokerConsumer:
 
 
 def _penstock(options: Options) -> BrokerAccess | None:
-    """Return the access to a Penstock broker; None for another broker.
+    """None for a foreign broker.
 
-    With the option `spool`, a broker that does not answer or refuses counts as another one: the spool can be read without it.
+    With the option `spool`, a broker that does not answer or refuses counts as foreign: the spool can be read without it.
     """
     spool, url = options["spool"], options["url"]
     try:

@@ -1,4 +1,4 @@
-"""The stream reader of `mode=replay`: archived messages again, from the archive's table. It acquires and settles no messages.
+"""The stream reader of `mode=replay`, which acquires no messages and reads them from the archive's table.
 
 An offset names a set of rows that never changes: a version of the table, and a range of recordings in it. Within the set, rows
 are read by sequence number, which is the order of arrival. So a restarted query gets the same rows in the same batches. The
@@ -8,9 +8,8 @@ some of the rows, they come from the version that the offset names, while its co
 With an ending option there is one set. Otherwise later recordings are the next set, of this run or, if the run is to end, of the
 next run with the checkpoint. So a message that is settled and not recorded yet comes later, once.
 
-The planner keeps the pace: a multiple of the speed of arrival, starting with the first message that this process plans. That
-message is a batch of its own, and the pace counts from the end of the batch. Spark takes seconds for the first batch of a query,
-and the following messages would all be due by then.
+The pace is a multiple of the speed of arrival, from the first message that this process plans. That message is a batch of its
+own, and the pace counts from its end. Spark takes seconds for a query's first batch, and other messages would all be due by then.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ from ..task.partition import RecordedPartition
 #: Messages of one batch without `maxMessagesPerTrigger`: some seconds of reading, which a restart may repeat.
 DEFAULT_MESSAGES = 10_000_000
 LOOK_S = 0.5  # between two looks for new recordings: Spark would ask a hundred times a second
-LISTED_S = 60.0  # after which files are listed again: files that compaction has replaced are removed after a while
-WAIT_S = 1.0  # a query that waits for its pace returns an empty batch after this time, so that it can be stopped
+LISTED_S = 60.0  # then files are listed again: files that compaction has replaced are removed after a while
+WAIT_S = 1.0  # then a query that waits for its pace returns an empty batch, so that it can be stopped
 
 
 @reports_errors
@@ -65,7 +64,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._queue: str = options["queue"][0]
         self._declared = DeclaredRows.of(schema, options)
         self._limit: int = options["maxMessagesPerTrigger"] or DEFAULT_MESSAGES
-        #: Times of a query that begins here. If it has begun at other brokers, `SeveralReplays` sets the times of that begin.
+        #: Of a query that begins here. If it has begun at other brokers, `SeveralReplays` sets the times of that begin.
         self.times: tuple[int | None, int | None] = (options["startingTimestamp"], options["endingTimestamp"])
         self._ends = options["endingSequence"] is not None or options["endingTimestamp"] is not None
         self._available_now = False
@@ -75,7 +74,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._files: _Listed | None = None
         self._first: tuple[ReplayOffset | None, int] | None = None  # offset, and arrival of its message
         self._clock: tuple[float, int] | None = None  # start of the pace, and the time of arrival there
-        self._next: tuple[tuple[Any, ...], int] | None = None  # an offset, and arrival of the next message after it
+        self._next: tuple[tuple[Any, ...], int] | None = None  # offset, and arrival of the next message
 
     # --- In the planner ------------------------------------------------------------------------------------------------
 
@@ -83,7 +82,6 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return identity_of(self._connected())
 
     def has_begun(self) -> bool:
-        """A replay has no durable names."""
         return False
 
     def initialOffset(self) -> dict[str, Any]:
@@ -96,7 +94,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = True
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return `start` if there are no more messages now."""
+        """Return `start` without more messages."""
         known = parse_replay(start)
         if self._clock is None and self._first is not None and known != self._first[0]:
             self._clock = time.monotonic(), self._first[1]  # the first batch has been read
@@ -159,7 +157,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return table
 
     def _table(self, of: ReplayOffset) -> Table:
-        """Raises WrongOffset if it is not the table with which the replay began."""
+        """Raises WrongOffset for another table than that with which the replay began."""
         table = self._current_table()
         same = table is not None and (table.broker, table.queue_id) == (of.broker, of.queue_id)
         if table is None or not same or common(table.lineages, of.lineages) is None:
@@ -175,7 +173,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if table is None else self._fixed(table, 0, self.times)
 
     def _following(self, done: ReplayOffset) -> ReplayOffset | None:
-        """Return the offset before later recordings; `done` without any, or with an ending option."""
+        """Return the offset before later recordings; otherwise `done`."""
         if self._ends:
             return done
         table = self._table(done)
@@ -194,7 +192,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._moved(offset._replace(next=max(bounds.first, first), last=last), max(bounds.first, first))
 
     def _bounds(self, of: ReplayOffset) -> Bounds:
-        """Relative times are those of the query's begin. Other options may change at a restart."""
+        """Options other than relative times may change at a restart."""
         since, until = map(self._time, TIMES, of.times)
         bounds = bounds_of(self._options)._replace(queue_id=of.queue_id, lineages=of.lineages, after=of.after)
         return bounds._replace(since=since, until=until)
@@ -211,7 +209,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return at_begin
 
     def _listed(self, of: ReplayOffset, day: str | None = None, first: int | None = None) -> list[File]:
-        """Return the files of the set with rows from `day` and `first` on; by default after the offset. Raises DataLoss."""
+        """Return files of the set with rows from `day` and `first` on; by default after the offset. Raises DataLoss."""
         day, first = (of.days[1], of.next) if first is None else (day, first)
         listed = self._files
         if listed is None or not listed.has(of, day) or time.monotonic() - listed.at > LISTED_S:
@@ -223,8 +221,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """List the files, and the day from which on they contain all rows of the set; None: they contain all of it.
 
         Retention removes whole days, the oldest first. So all rows from a day on exist if a row of that day or an earlier one
-        does. Removed days may still be in the version with which the replay began. Only these come from that version: compaction
-        may have replaced its files of later days.
+        does. Only removed days come from the version with which the replay began: compaction may have replaced its other files.
         """
         where = (self._connected(), self._queue, self._table(of), self._bounds(of))
         newest = version_of(*where)
@@ -236,7 +233,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun, cause = None, None
         try:
             listed = version_of(*where, of.version)
-            if not listed.is_outdated:  # else other programs may have deleted rows of the removed days, which must not come back
+            if not listed.is_outdated:  # else other programs may have deleted rows of these days, which must not come back
                 begun = listed.files
         except ArchiveUnreachable as error:
             cause = error
@@ -292,7 +289,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _next_came(self, at: ReplayOffset) -> int | None:
         if self._next is None or self._next[0] != at[:6]:
             came, bounds = None, self._bounds(at)._replace(first=at.next)
-            for file in self._listed(at):  # ordered by first message; the next message may be in any file that overlaps
+            for file in self._listed(at):  # the next message may be in any file that overlaps
                 while _may_have(file, bounds) and (least := self._least(at, file, bounds)) is not None:
                     came, bounds = least[1], bounds._replace(last=least[0] - 1)
             if came is None:
@@ -301,7 +298,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._next[1]
 
     def _least(self, at: ReplayOffset, file: File, bounds: Bounds) -> tuple[int, int] | None:
-        """Return the least sequence number of a file's first batch within the bounds, and its time of arrival."""
+        """Return the least sequence number of a file's first batch within the bounds, and its arrival."""
         import pyarrow.compute as pc
 
         for batch in self._read(at, [file], bounds):
@@ -312,7 +309,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None
 
     def _until(self, at: ReplayOffset, last: int) -> ReplayOffset:
-        """Return the offset after the messages that came up to that time, within the limit."""
+        """Return the offset after the messages that came until then, within the limit."""
         import pyarrow.compute as pc
 
         bounds = self._bounds(at)
@@ -330,7 +327,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- In a task -----------------------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Without partitions Spark makes an empty one of its own.
+        # Without partitions, Spark makes an empty one.
         rows = self._rows(partition) if isinstance(partition, RecordedPartition) else iter(())
         return self._declared.rows(rows)
 
@@ -340,7 +337,7 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _Listed(NamedTuple):
-    """Files of a set, listed at `at` of the monotonic clock. They contain all rows since a day; None: all rows."""
+    """Files with all rows of a set since a day, or all rows; listed at `at` of the monotonic clock."""
 
     set: tuple[Any, ...]
     files: list[File]
@@ -352,7 +349,7 @@ class _Listed(NamedTuple):
 
 
 def _least_day(files: Sequence[File], first: int = 0) -> str | None:
-    """Return the first day of arrival from a sequence number on; None: unknown, or no rows."""
+    """Return the first day of arrival from a sequence number on; None also without rows."""
     days = [file.day for file in files if file.last >= first]
     return None if None in days else min((day for day in days if day is not None), default=None)
 

@@ -2,15 +2,15 @@
 
 `start` is the end of the last batch that Spark has committed. The calls show it (`MicroBatchExecution`, 4.0.0 to 4.1.4):
 
-- A query with a checkpoint calls `partitions(X, X)` before anything else, with the last offset X of its log. If X is not
-  committed, Spark plans its batch again before it asks for another offset. So a `latestOffset()` that follows is for `start` X.
+- A query with a checkpoint first calls `partitions(X, X)`, with the last offset X of its log. If X is not committed, Spark plans
+  its batch again before it asks for another offset. So a `latestOffset()` that follows is for `start` X.
 - Otherwise the query begins, and `start` is the initial offset. Spark then plans its first batch from `initialOffset()`.
 - Spark plans a batch, runs it and commits it before the next `latestOffset()`. So `start` is then the end of that batch.
 
-Spark calls `commit(X)` after it has logged the next offset, which is late: `latestOffset()` settles, as on Spark 4.2.
+Spark calls `commit(X)` late, after it has logged the next offset: `latestOffset()` settles, as on Spark 4.2.
 
-One setting breaks this order. With `spark.sql.streaming.triggerAvailableNowWrapper.enabled`, Spark asks for an offset before it
-calls `partitions(X, X)`. Such a query is refused before it reads anything. By default, `availableNow` is one batch.
+With `spark.sql.streaming.triggerAvailableNowWrapper.enabled`, Spark asks for an offset before it calls `partitions(X, X)`. Such a
+query is refused before it reads anything. By default, `availableNow` is one batch.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class TrackedReader(Protocol):
 
 @reports_errors
 class StartTracker(DataSourceStreamReader):
-    """Reader that finds `start` on its own. It belongs to one run of a query."""
+    """Reader that finds `start` on its own, of one run of a query."""
 
     def __init__(self, reader: TrackedReader) -> None:
         self._reader = reader
-        self._start: Mapping[str, Any] | None = None  # None: Spark has named no offset so far
+        self._start: Mapping[str, Any] | None = None  # None: not named so far
         self._was_asked = self._is_beginning = False
 
     def initialOffset(self) -> dict[str, Any]:

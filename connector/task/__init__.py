@@ -1,7 +1,7 @@
 """Reads within a Spark task.
 
 - partition: the values that the planner passes to a task
-- reading: the record batches of one partition, from the broker or from its files
+- reading: the record batches of one partition
 - mapping: the broker's segment files, mapped
 - archive: rows of the archive's table
 - connections: a broker connection that consecutive tasks share

@@ -1,8 +1,8 @@
 """Reads of the archive's table: the planner lists its files, and tasks read them without the broker.
 
 If the planner cannot reach the table, or has no deltalake, the broker lists the files. If a task cannot reach a file, the broker
-reads it. The broker's id and the version in the table's log distinguish the table from an older copy at the same path. File names
-are unique.
+reads it. The broker's id and the version in the table's log distinguish the table from an older copy at its path. File names are
+unique.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from .partition import RecordedPartition
 
 log = logging.getLogger("penstock")
 
-REMEMBERED = 64  # tables that this process cannot reach. After that it forgets all of them, and tries again.
+REMEMBERED = 64  # tables that this process cannot reach, until it forgets all of them
 _unreachable: set[str] = set()
 
 
 def bounds_of(options: Mapping[str, Any]) -> Bounds:
-    """Return the bounds of the options, for any queue."""
+    """For any queue."""
     first, last, since, until, outcome = (
         options[name] for name in ("startingSequence", "endingSequence", "startingTimestamp", "endingTimestamp", "outcome")
     )

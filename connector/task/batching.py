@@ -1,4 +1,4 @@
-"""Record batches of the size that Spark wants: small ones joined, large ones divided."""
+"""Record batches of the size that Spark wants."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pyarrow as pa
 
 from ...broker_core.messages import assembly
 
-# A smaller record batch costs Spark more in fixed work than in rows. A much larger one only costs memory.
+# A smaller record batch costs Spark more fixed work than work for rows. A much larger one only costs memory.
 BATCH_ROWS, BATCH_BYTES = 1 << 16, 8 << 20
-MOST_BYTES = 2 * BATCH_BYTES  # a larger block is sent in halves: it must fit the broker's limit and memory
+MOST_BYTES = 2 * BATCH_BYTES  # a larger one is sent in halves: it must fit the broker's limit and memory
 
 
 def coalesce(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join small batches until they hold `BATCH_ROWS` rows or `BATCH_BYTES` bytes."""
     filled = (batch for batch in batches if batch.num_rows)
-    # A batch that is large enough is not copied to join the few rows before it.
+    # A large batch is not copied to join few rows before it.
     measured = ((b, b.num_rows, size := b.nbytes, True, b.num_rows >= BATCH_ROWS or size >= BATCH_BYTES) for b in filled)
     for group in assembly.grouped(measured, BATCH_ROWS, BATCH_BYTES):
         yield joined(group)
@@ -30,7 +30,7 @@ def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def converted(columns: Sequence[str], stored: Iterable[pa.RecordBatch], queue: str) -> Iterator[pa.RecordBatch]:
-    """Convert stored messages into the requested columns. A message that is not valid AMQP is named on stderr and left out."""
+    """Convert stored messages into the requested columns. A message of invalid AMQP is named on stderr and left out."""
     for batch in coalesce(stored):
         malformed: dict[int, str] = {}
         yield assembly.converted(columns, batch, queue, malformed)
@@ -39,7 +39,7 @@ def converted(columns: Sequence[str], stored: Iterable[pa.RecordBatch], queue: s
 
 
 def halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Divide the batch into batches of at most `MOST_BYTES` bytes, or of one row."""
+    """Divide the batch into parts of at most `MOST_BYTES`, or of one row."""
     if batch.nbytes <= MOST_BYTES or batch.num_rows == 1:
         yield batch
         return

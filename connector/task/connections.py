@@ -1,7 +1,4 @@
-"""A task's connection to the broker: one of an earlier task of this process, or a new one.
-
-Spark gives a stream's tasks to the same few processes, and connecting takes as long as reading a small batch.
-"""
+"""Broker connections that later tasks of a process use again: connecting takes as long as reading a small batch."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ from ...broker_core.client.flight import Client
 from ..access import BrokerAccess
 
 MOST_IDLE = 4  # a worker runs one task at a time, perhaps of several queries
-IDLE_S = 30.0  # seconds after which an idle connection is closed: a firewall may have dropped it silently
-AGE_S = 600.0  # seconds after which a connection is replaced, so that certificates and names are resolved again
+IDLE_S = 30.0  # then an idle connection is closed: a firewall may have dropped it silently
+AGE_S = 600.0  # then a connection is replaced, so that certificates and names are resolved again
 
 
 class _Idle(NamedTuple):
@@ -27,7 +24,7 @@ class _Idle(NamedTuple):
 
 
 class ConnectionPool:
-    """At most `most` idle connections. Each is lent to one task at a time, and only for an equal `BrokerAccess`.
+    """At most `most` idle connections, each lent to one task at a time for an equal `BrokerAccess`.
 
     If this module is shipped by value, every task gets a new pool without idle connections.
     """
@@ -47,7 +44,7 @@ class ConnectionPool:
     def lent(self, access: BrokerAccess) -> Iterator[Client]:
         """The connection is kept if the task ends without an error.
 
-        The broker may have closed it, which shows only when it is used. So use it for idempotent requests.
+        Use it for idempotent requests: the broker may have closed it.
         """
         idle = self._take(access)
         client, made = (access.client(), self._clock()) if idle is None else (idle.client, idle.made)

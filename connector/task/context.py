@@ -14,7 +14,7 @@ DESCRIPTION = "spark.job.description"  # of a micro-batch; its `foreachBatch` ma
 
 
 class MicroBatch(NamedTuple):
-    """The id of a streaming query, and the number of its batch."""
+    """Id of a streaming query, and number of its batch."""
 
     query: str
     number: int
@@ -27,7 +27,7 @@ def spark_batch() -> MicroBatch | None:
 
 
 def query_name() -> str | None:
-    """Return the query's name from the description that Spark gives a micro-batch, the only place that contains it."""
+    """Return the query's name from the description of a micro-batch, the only place that contains it."""
     context = TaskContext.get()
     query, text = (context.getLocalProperty(name) for name in (QUERY_ID, DESCRIPTION)) if context else (None, None)
     described = re.fullmatch(rf"(.+)\nid = {re.escape(query)}\nrunId = .*\nbatch = .*", text) if query and text else None
@@ -35,12 +35,12 @@ def query_name() -> str | None:
 
 
 def partition() -> int:
-    """Return the number of the task's partition, the same in each of its attempts; 0 outside of a task."""
+    """Return the number of the partition, the same in each attempt; 0 outside of a task."""
     context = TaskContext.get()
     return 0 if context is None else int(context.partitionId())
 
 
 def attempt() -> int:
-    """Return Spark's unique number of this attempt of a task, outside of a task a random number."""
+    """Return Spark's unique number of this attempt; outside of a task, a random one."""
     context = TaskContext.get()
     return secrets.randbits(53) if context is None else int(context.taskAttemptId())

@@ -1,4 +1,4 @@
-"""The rows of a task as the user's schema declares them: nullability, and a body of type string."""
+"""The rows of a task with the nullability of the user's schema, and perhaps a body of type string."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _UTF_8 = (
 
 @dataclass(frozen=True)
 class DeclaredRows:
-    """`columns` are requested of the broker. `nullable` has an entry for each column that Spark expects, which come first."""
+    """`columns` are requested of the broker; the first ones, which Spark expects, have an entry in `nullable`."""
 
     columns: tuple[str, ...]
     nullable: tuple[bool, ...]
@@ -45,7 +45,7 @@ class DeclaredRows:
         return cls(names + more, nullable, has_text, refuses)
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield batches of exactly the declared schema, since Spark compares it."""
+        """Yield batches of exactly the declared schema: Spark compares it."""
         schema: pa.Schema | None = None
         for batch in batches:
             columns = batch.columns[: len(self.nullable)]
@@ -55,7 +55,7 @@ class DeclaredRows:
                 fields = zip(self.columns, columns, self.nullable, strict=False)
                 schema = pa.schema([pa.field(name, column.type, may) for name, column, may in fields])
             yield batch if batch.schema.equals(schema) else pa.RecordBatch.from_arrays(columns, schema=schema)
-        freeze_modules()  # now all modules that a task needs are loaded
+        freeze_modules()  # all of them are loaded now
 
     def _texts(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the bodies as strings. A valid batch is not copied."""

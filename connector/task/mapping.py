@@ -1,13 +1,12 @@
-"""Mapped files of the broker's journal, for a task on the broker's host. Each file is proven to be the broker's own.
+"""Mapped files of the broker's journal, for a task on the broker's host.
 
-In another container, or with a copy of the data directory, the same path may lead to another file. So three things are compared:
+In another container, or with a copy of the data directory, a path may lead to another file. So each file is proven to be the
+broker's, or the messages are read over Flight:
 
 - Both processes run on one kernel (`discovery.this_host`), so device and inode numbers mean the same to both. The broker compares
   this, and returns the paths of its files to no other process.
 - The opened file, not the path, has the device and inode of the broker's file.
 - The broker has verified the checksums of the named payloads in that file (`journal/payloads.py`).
-
-If the proof fails, the messages are read over Flight.
 """
 
 from __future__ import annotations
@@ -27,14 +26,13 @@ from .batching import BATCH_BYTES, BATCH_ROWS
 
 log = logging.getLogger("penstock")
 
-REMEMBERED = 64  # brokers whose files this process cannot reach. After that it forgets all of them, and tries again.
+REMEMBERED = 64  # brokers whose files this process cannot reach, until it forgets all of them
 _unreachable: set[str] = set()
-# Rows of one record from which on they become a separate batch, without a copy.
-LARGE_ROWS = 1 << 12
+LARGE_ROWS = 1 << 12  # of one record, which become a separate batch, without a copy
 
 
 class Location(NamedTuple):
-    """Location of some rows of one stored record batch. The fields are those of the protocol, in its order."""
+    """Location of some rows of a stored record batch: the fields of the protocol, in its order."""
 
     file: str
     offset: int
@@ -55,21 +53,21 @@ class Location(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The sequence number after the last row; sequence numbers are as far apart as the rows."""
+        """The sequence number after the last row. Sequence numbers are as far apart as rows."""
         if self.taken is None:
             return self.sequence + self.rows
         return self.sequence + int.from_bytes(self.taken[-4:], "little") - self.row + 1
 
 
 def may_be_mapped(broker: str) -> bool:
-    """False if this process has failed to reach a file of this broker: then it need not ask for locations."""
+    """False if this process has failed to reach a file of this broker."""
     return broker not in _unreachable
 
 
 def map_files(locations: Iterable[Location], known: dict[str, pa.Buffer] | None, broker: str) -> dict[str, pa.Buffer] | None:
-    """Map the files of the locations, by path, in addition to `known` files.
+    """Return mapped files by path, the `known` ones and those of the locations.
 
-    None if a file cannot be mapped or is not the broker's. A mapped file stays readable when it is unlinked.
+    None if one cannot be mapped or is not the broker's. A mapped file stays readable when it is unlinked.
     """
     files = dict(known or {})
     wanted: dict[str, tuple[int, int, int]] = {}
@@ -84,7 +82,7 @@ def map_files(locations: Iterable[Location], known: dict[str, pa.Buffer] | None,
             if files[path].size < end:
                 raise OSError(errno.ESTALE, "it is shorter than in the broker's answer", path)
         except (OSError, pa.ArrowException) as error:
-            # If only the file is missing, retention was faster. The next file may be reachable.
+            # If only the file is missing, retention has removed it. The next file may be reachable.
             if not isinstance(error, FileNotFoundError) or not os.path.isdir(os.path.dirname(path)):
                 _remember(broker, error)
             return None
@@ -93,7 +91,7 @@ def map_files(locations: Iterable[Location], known: dict[str, pa.Buffer] | None,
 
 def _opened(path: str, device: int, inode: int) -> pa.Buffer:
     with pa.memory_map(path) as file:
-        status = os.fstat(file.fileno())  # of the mapped file: the path may lead to another file by now
+        status = os.fstat(file.fileno())  # the path may lead to another file by now
         if (status.st_dev, status.st_ino) != (device, inode):
             raise OSError(errno.ESTALE, "it is another file of the same name, such as a copy of the data directory", path)
         return file.read_buffer()
@@ -113,7 +111,7 @@ def _remember(broker: str, error: Exception) -> None:
 
 
 def has_locations(batch: pa.RecordBatch) -> bool:
-    """False for a batch of messages, which the broker sends if they are too scattered."""
+    """False for a batch of messages, which the broker sends if their locations are too many."""
     return tuple(batch.schema.names[:1]) == Location._fields[:1]
 
 
@@ -128,9 +126,9 @@ def assembled(
     queue: str,
     aside: Callable[[Mapping[int, str]], None],
 ) -> Iterator[pa.RecordBatch]:
-    """Assemble record batches of `columns` from mapped files, `BATCH_ROWS` rows or `BATCH_BYTES` bytes at a time.
+    """Yield batches of about `BATCH_ROWS` rows or `BATCH_BYTES` bytes.
 
-    Messages that are not valid AMQP are left out and passed to `aside`, as sequence number → reason.
+    Messages of invalid AMQP are left out and passed to `aside`, as sequence number → reason.
     """
     measured = ((p, p.rows, p.length, is_encoded(p.columns), p.rows >= LARGE_ROWS) for p in locations)
     for group in assembly.grouped(measured, BATCH_ROWS, BATCH_BYTES):
@@ -166,11 +164,11 @@ def _payload(location: Location, files: dict[str, pa.Buffer]) -> pa.RecordBatch:
     return stored.slice(location.row, location.rows) if location.taken is None else stored.take(location.numbers())
 
 
-# Without numpy, which an executor need not have, and without a Python object for each row.
+# Without numpy, which executors may lack, and without a Python object for each row.
 
 
 def _owners(locations: list[Location]) -> pa.Array:
-    """Return for each row the index of its location. One location needs none."""
+    """Return for each row the index of its location; nothing for a single location."""
     import pyarrow.compute as pc
 
     if len(locations) == 1:
@@ -180,7 +178,7 @@ def _owners(locations: list[Location]) -> pa.Array:
 
 
 def _each(values: list[int], owners: pa.Array) -> int | pa.Array:
-    """Repeat the value of each location for its rows; a single number if all are equal."""
+    """Repeat the value of each location for its rows. Equal values stay a single number."""
     return values[0] if values.count(values[0]) == len(values) else pa.array(values, pa.int64()).take(owners)
 
 

@@ -1,4 +1,4 @@
-"""Spark's partitions: the values that the planner passes to each task, pickled."""
+"""Spark's partitions, which the planner passes to tasks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,9 @@ from .context import query_name, spark_batch
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LeasePartition(InputPartition):
-    """Sequence numbers `first` to `last`, both included, of a leased batch, and other values that a task needs.
+    """Sequence numbers `first` to `last`, included, of a leased batch; with `buckets`, only of message groups in `bucket`."""
 
-    For a queue with message groups, only the messages whose groups fall into `bucket` of `buckets`.
-    """
-
-    url: str = ""  # of the broker; empty: the option's
+    url: str = ""  # empty: the option's
     known: Endpoint | None
     broker: str
     queue: str
@@ -38,18 +35,18 @@ class LeasePartition(InputPartition):
         return f"LeasePartition(batch {self.batch} of lease {self.lease!r}: {self.first}..{self.last}{groups})"
 
     def ticket(self, op: str, columns: Sequence[str], fail_on_data_loss: bool) -> dict[str, Any]:
-        """Return the request for these messages, with the micro-batch that reads them."""
+        """Return the request for these messages."""
         names = ("lease", "run", "epoch", "batch", "first", "last", "bucket", "buckets")
         fields = {name: getattr(self, name) for name in names}
         query, number = spark_batch() or (None, None)
-        fields |= {"query": query, "queryBatch": number}  # its write may be a repetition, which sends none of these messages
+        fields |= {"query": query, "queryBatch": number}  # its write may be a repetition, which sends nothing
         fields |= {"queryName": query_name()}
         return {"op": op, **fields, "columns": list(columns), "failOnDataLoss": fail_on_data_loss}
 
 
 @dataclass(eq=False, repr=False)
 class BrowsePartition(InputPartition):
-    """Partition of a batch read: the fields of the ticket `op=browse`."""
+    """The ticket `op=browse` of a batch read."""
 
     known: Endpoint | None
     ticket: dict[str, Any]
@@ -61,7 +58,7 @@ class BrowsePartition(InputPartition):
 
 @dataclass(eq=False)
 class RecordedPartition(InputPartition):
-    """Files of the archive's table, or shares of them, and the rows to read of them."""
+    """Shares of files of the archive's table, and the rows to read of them."""
 
     known: Endpoint | None
     queue: str

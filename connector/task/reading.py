@@ -1,7 +1,8 @@
-"""Reading in a task: the record batches of one partition, from the broker or, on its own host, from its segment files.
+"""Reading in a task: the record batches of one partition.
 
-On the broker's host the executor asks for the locations of the messages (`op=map`, which also checks the epoch and journals the
-read), maps the files and assembles the columns itself. If this is impossible or too slow, the broker sends the messages.
+On the broker's host the task asks for the locations of the messages (`op=map`, which also checks the epoch and journals the
+read). It maps the broker's files and assembles the columns itself. If this is impossible or too slow, the broker sends the
+messages.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .connections import CONNECTIONS
 from .mapping import assembled, has_locations, locations_of, map_files, may_be_mapped
 from .partition import BrowsePartition, LeasePartition
 
-MOST_SET_ASIDE = 2000  # messages and their reasons in one request, which may have one MiB
+MOST_SET_ASIDE = 2000  # messages, with reasons, in one request, which may have one MiB
 
 
 def read_leased(
@@ -41,10 +42,7 @@ def read_leased(
 
 
 def set_aside(client: Client, part: LeasePartition, malformed: Mapping[int, str]) -> None:
-    """Report to the broker which messages of the partition cannot be decoded, with the reasons.
-
-    They are not delivered, and become dead letters when the batch is settled. The request is idempotent.
-    """
+    """Report messages that cannot be decoded, with the reasons. They become dead letters when the batch is settled."""
     for first in range(0, len(malformed), MOST_SET_ASIDE):
         reasons: dict[str, list[int]] = {}
         for sequence, reason in islice(malformed.items(), first, first + MOST_SET_ASIDE):
@@ -53,7 +51,7 @@ def set_aside(client: Client, part: LeasePartition, malformed: Mapping[int, str]
 
 
 def _patiently(stream: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Open the stream again if the broker is away before its first batch; later Spark repeats the task."""
+    """Open the stream again if the broker is away before the first batch; later, Spark repeats the task."""
     patience = Patience(RECONNECT_S)
     while True:
         batches = stream()
