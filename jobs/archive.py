@@ -1,11 +1,11 @@
-r"""A queue's archive into another table, with other columns or partitions: the new rows since the last run, each exactly once.
+r"""A queue's archive into another table, with other columns or partitions, each row exactly once.
 
     python -m penstock.jobs.archive --archive data/archive --queue orders \
         --table /lake/orders --checkpoint /lake/orders.checkpoint --partition-by day region \
         --columns "*" "properties['region'] AS region" "to_date(enqueuedTime) AS day"
 
 The job reads the Delta table of the queue's settled messages, without the broker. With the same checkpoint, the next run
-continues. With --follow the job runs until SIGTERM or Ctrl-C. The broker's retention does not affect the new table.
+continues. With --follow it runs until SIGTERM or Ctrl-C. The broker's retention does not affect the new table.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
 
 
 def archived(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
-    # Commits of retention only remove files, and are skipped. A commit that changes rows is an error.
+    # Commits of retention are skipped, since they only remove files. A commit that changes rows is an error.
     reader = spark.readStream.format("delta").option("ignoreDeletes", True).options(**dict(args.option))
     messages = reader.load(place(args))
     if args.where:

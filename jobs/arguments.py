@@ -1,4 +1,4 @@
-"""Arguments of several jobs: options of a source or a sink, also from files, because a command line is not secret."""
+"""Arguments of several jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOGIN = ("userName", "password", "caFile", "certFile", "keyFile")
 
 
 def add_options(parser: argparse.ArgumentParser, of: str, example: str, name: str = "option") -> None:
-    """Add `--NAME` and `--NAME-file`, both of which may be repeated. The result, NAME, is a list of pairs of name and value."""
+    """Add `--NAME` and `--NAME-file`. The result is a list of pairs of name and value."""
     dest = name.replace("-", "_")
     from_file = (
         "the same with the value in a file, such as password=/run/secrets/spark, because other users can read a command line"
@@ -25,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser, of: str, example: str, name: st
 
 
 def fix_times(args: argparse.Namespace, now: datetime) -> str:
-    """Replace the relative times of `--since` and `--until`, and return the description of both. Raises InvalidRequest."""
+    """Replace relative times of `--since` and `--until`, and describe both. Raises InvalidRequest."""
     bounds = moments.parse_bounds(args.since, args.until, now)
     args.since, args.until = (None if bound is None else moments.written(bound) for bound in bounds)
     return moments.described(*bounds)

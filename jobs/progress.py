@@ -27,7 +27,7 @@ def in_seconds(messages: int, seconds: float) -> str:
 
 
 def follow(query: StreamingQuery, report: Callable[[str], None] = say) -> int:
-    """Report every batch until the query ends, and return the number of messages. Raises the error of the query."""
+    """Report batches until the query ends; return the number of messages. Raises the query's error."""
     total = 0
     for progress in _batches(query):
         rows = progress["numInputRows"]
@@ -40,7 +40,7 @@ def follow(query: StreamingQuery, report: Callable[[str], None] = say) -> int:
 
 
 def _batches(query: StreamingQuery) -> Iterator[dict[str, Any]]:
-    """Yield each progress of the query once. Spark keeps the last hundred, and repeats the last batch while it is idle."""
+    """Yield each progress once. Spark keeps the last hundred, and repeats the last batch while it is idle."""
     seen: set[str] = set()
     while True:
         active = query.isActive  # read first, so that the last progress is not missed

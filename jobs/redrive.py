@@ -74,10 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def choose(spark: SparkSession, args: argparse.Namespace, *, stayed: bool) -> pa.Table:
-    """Return `sequenceNumber`, `deathQueue` and `deathReason` of the selected dead letters.
-
-    `stayed`: also dead letters that stayed in their own queue.
-    """
+    """Return `sequenceNumber`, `deathQueue` and `deathReason`. `stayed`: also of dead letters that stayed in their own queue."""
     try:
         chosen = _matching(dead_letters(spark, args, NARROW, stayed=stayed), args)
     except AnalysisException:  # the condition needs other columns

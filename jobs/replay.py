@@ -6,7 +6,7 @@ r"""Replay of archived messages into a table or a queue.
 Messages are selected by time of arrival, sequence number, outcome, or a condition in SQL. The source does not change.
 
 `--pace 60 --checkpoint PATH` sends the recorded messages as a stream, sixty times as fast as they arrived. A second run with the
-same checkpoint continues with the messages recorded since. `--follow` runs until SIGTERM or Ctrl-C.
+same checkpoint continues. `--follow` runs until SIGTERM or Ctrl-C.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from penstock.jobs.ingest import stop_on_signal
 from penstock.jobs.session import session
 
 SETTLED = ("state", "outcome")
-#: The sent columns: the message byte for byte, so that AMQP clients get the original types, and two fields of its header. The
-#: column `queue` is omitted, because it would return each message to its source.
+#: The message byte for byte, so that AMQP clients get the original types, and two fields of its header. The column `queue` would
+#: return each message to its source.
 SENT = ("message", "priority", "durable")
 ONCE = 1
 

@@ -1,4 +1,4 @@
-"""The Spark session of the jobs, the demo, the notebooks and the tests: Delta, and settings for short triggers."""
+"""The Spark session of the jobs, the demo, the notebooks and the tests."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ LOCAL = {
 
 
 def builder(app: str, confs: Mapping[str, str] | None = None, *, delta: bool = True) -> SparkSession.Builder:
-    # Else Spark's workers are the `python3` of PATH, which may lack this package.
+    # Otherwise Spark's workers are the `python3` of PATH, which may lack this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Four attempts for a task, as on a cluster. With local[*], the first failure fails the query.
+    # Four attempts for a task, as on a cluster.
     building = SparkSession.builder.appName(app).master("local[*,4]")
     for name, value in {**LOCAL, **(DELTA if delta else {}), **RECOMMENDED, **(confs or {})}.items():
         building = building.config(name, value)
@@ -39,7 +39,7 @@ def builder(app: str, confs: Mapping[str, str] | None = None, *, delta: bool = T
 
 @contextmanager
 def _output_in(log: Path) -> Iterator[None]:
-    """Redirect stdout and stderr in the block. A Spark that starts in it inherits them, and keeps writing to the file."""
+    """Redirect stdout and stderr. A Spark that starts meanwhile keeps writing to the file."""
     saved = os.dup(1), os.dup(2)
     try:
         with log.open("ab") as file:
@@ -58,7 +58,7 @@ def session(app: str, confs: Mapping[str, str] | None = None, *, log: Path | Non
     Args:
         app: Name of the application.
         confs: Further settings.
-        log: File for the output of a local Spark: Ivy's, the JVM's and the workers'. None: the output of this program.
+        log: File for the output of a local Spark. None: the output of this program.
 
     Raises:
         RuntimeError: A local Spark did not start; the text names the log.
@@ -79,7 +79,7 @@ def session(app: str, confs: Mapping[str, str] | None = None, *, log: Path | Non
             " --properties-file spark.conf, or with " + " ".join(f"--conf {name}={value}" for name, value in DELTA.items())
         )
     for name, value in {**RECOMMENDED, **(confs or {})}.items():
-        # Other confs cannot change after the start of Spark, and the right file manager depends on the checkpoint.
+        # Others cannot change after Spark's start, and the right file manager depends on the checkpoint.
         if name.startswith(("spark.databricks.", "spark.sql.parquet.")) and not conf.contains(name):
             spark.conf.set(name, value)
     return spark

@@ -12,7 +12,7 @@
 
     print(penstock.explain(error))                          # the important sentence of a Spark error
 
-Importing this package imports nothing else, because a Spark executor needs only a part of it. The parts:
+An import of this package imports nothing else, because a Spark executor needs only a part of it. The parts:
 
 broker_core    the broker, its planes and its clients
 connector      the data source and the sink for Spark
@@ -104,7 +104,7 @@ _MODULES = {
     "explain": "penstock.connector.explanation",
     "register": "penstock.connector",
 }
-_NEEDED = {"Broker": "numpy", "archive": "pyspark", "register": "pyspark"}  # packages that the call behind a name needs
+_NEEDED = {"Broker": "numpy", "archive": "pyspark", "register": "pyspark"}  # packages
 
 
 def __getattr__(name: str) -> Any:

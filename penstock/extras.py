@@ -32,18 +32,18 @@ EXTRAS = {
 
 
 def sentence(package: str, wanted: str) -> str:
-    """Return the sentence that names the extra with a package that `wanted` needs."""
+    """Return the error text for a missing package."""
     return f"{wanted} needs {package}: pip install '{DISTRIBUTION}[{EXTRAS[package]}]'"
 
 
 def require(package: str, wanted: str) -> None:
-    """Raise ImportError if `package`, which `wanted` needs, is not installed. The error names the extra."""
+    """Raise ImportError, with a sentence, if `package` is not installed."""
     if find_spec(package) is None:
         raise ImportError(sentence(package, wanted), name=package)
 
 
 def run(command: Callable[[], int]) -> int:
-    """Run a command. If one of its packages is not installed, print one sentence and return exit code 2."""
+    """Print one sentence and return exit code 2 if a package is not installed."""
     try:
         return command()
     except ModuleNotFoundError as error:

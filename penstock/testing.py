@@ -46,7 +46,7 @@ from penstock.extras import require
 if TYPE_CHECKING:
     from penstock.broker_core.settings.keys import Settings
 
-#: Seconds for a start, a stop, and a worker to empty a queue.
+#: For a start, a stop, and a worker to empty a queue.
 LIMIT_S = 60.0
 
 
@@ -246,7 +246,7 @@ class InProcessBroker(Public):
 
 try:
     import pytest
-except ImportError:  # the class works without pytest
+except ImportError:
     pass
 else:
 

@@ -1,4 +1,4 @@
-"""Every action, by name."""
+"""Every action."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ACTIONS = {
 
 
 class Actions:
-    """The actions on one broker. `url` is where its Flight plane listens."""
+    """The actions of one broker. `url`: of its Flight plane."""
 
     def __init__(self, service: BrokerService, archive: ArchiveReads, access: Access) -> None:
         self.url = ""

@@ -1,4 +1,4 @@
-"""Actions on the archive, and plans of browses."""
+"""Actions on the archive, and on browses."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Settled messages in the archive's table, for clients that read them through the broker.
+"""Settled messages in the archive's table, for clients that read through the broker.
 
-A plan contains the number of the last recording that the table has. A client that reads the table on its own requests the rest
-with this number as `recordedAfter`. Later recordings are read from the journal while it has them, and then from the table.
+A client that reads the table on its own requests the other messages with the last recording of its plan as `recordedAfter`. Later
+recordings are read from the journal while it has them, and then from the table.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from .browse_plans import MaySelect, Select
 from .requests import ArchiveFiles, ArchiveTicket, BatchPart, BrowseTicket, PlanBrowse
 
 ALL_PASSES = 2**62
-DECODED_TOGETHER = 2  # batches that are decoded together for all readers, so that the queues continue
+DECODED_TOGETHER = 2  # batches, for all readers, so that the queues continue
 
-#: Receives the messages that cannot be decoded, by sequence number. They are left out.
+#: Receives the reasons for messages that cannot be decoded, and are left out, by sequence number.
 SetAside = Callable[[Mapping[int, str]], None]
 Batches = Iterator[pa.RecordBatch]
 
 
 def beyond(select: Select, after: int) -> Select:
-    """Return a selection without the rows that are recorded up to the recording `after`."""
+    """Leave out the rows that are recorded up to the recording `after`."""
 
     def selected(block: Block) -> Rows:
         rows = select(block)
@@ -57,7 +57,7 @@ def beyond(select: Select, after: int) -> Select:
 
 
 def may_be_beyond(archived: MaySelect, after: int) -> Callable[[PackedBlock], int]:
-    """Return an upper bound of the rows of a packed block that are recorded after `after`; 0 if `archived` excludes the block."""
+    """Return an upper bound of a packed block's rows that are recorded after `after`; 0 if `archived` excludes the block."""
 
     def count(entry: PackedBlock) -> int:
         if not archived(entry):
@@ -78,7 +78,7 @@ class ArchiveReads:
 
     # Actions
     def plan(self, request: PlanBrowse) -> dict[str, Any]:
-        """A message that is recorded between the two steps is not read twice: its recording is one that the table has."""
+        """A message that is recorded between the two steps is in the table, and is not read twice."""
         packed = may_be_beyond(browse_plans.archived(request), ALL_PASSES)
         parts = browse_plans.plan(self._service, request, beyond(browse_plans.selection(request), ALL_PASSES), packed)
         table = self._service.table(request.queue)
@@ -120,7 +120,7 @@ class ArchiveReads:
         return file.deletions
 
     def _gone(self, table: Table, queue: str, share: scan.FileShare, error: errors.ArchiveUnreachable) -> errors.PenstockError:
-        """Return the error for a file that cannot be opened: data loss if the table exists without it."""
+        """Return DataLoss if the table exists without the file, otherwise `error`."""
         try:
             files.version(table, table.bounds)
         except errors.ArchiveUnreachable:
@@ -138,7 +138,7 @@ class ArchiveReads:
         missing: MissingRows | None = None,
         presence: Presence | None = None,
     ) -> Batches:
-        """Return the rows that were recorded after `after`: all rows, or the `missing` ones."""
+        """Return the rows that were recorded after `after`, or of these the `missing` ones."""
         bounds = Bounds(table.queue_id, table.lineages, after, request.first, request.last, request.since, request.until)
         bounds = bounds._replace(outcome=request.outcome)
         batches = self._scan(table, bounds, request.columns, request.selector, missing, presence)
@@ -147,11 +147,11 @@ class ArchiveReads:
     def of_batch(
         self, queue: str, missing: MissingRows, request: BatchPart, token: bytes, stored: bool, aside: SetAside
     ) -> Batches:
-        """Yield the messages of a settled batch that the journal no longer has, by their last settlement. Raises DataLoss if
-        one is not in the table either; with `failOnDataLoss=false` the others are yielded."""
+        """Yield messages of a settled batch that the journal no longer has, by their last settlement. Raises DataLoss if one is
+        not in the table either; with `failOnDataLoss=false` the others are yielded."""
         table = self._service.table(queue)
         wanted = missing.sequences()
-        passes = np.zeros(len(wanted), np.int64)  # last recording of each; 0: not in the table
+        passes = np.zeros(len(wanted), np.int64)  # last recording; 0: not in the table
         if table is not None:
             bounds = table.bounds._replace(first=missing.first, last=missing.last)
             for batch in self._scan(table, bounds, ["sequenceNumber", "pass"], None, missing):
@@ -181,7 +181,7 @@ class ArchiveReads:
         selector: str | None,
         presence: Presence | None = None,
     ) -> Batches:
-        """Return the rows of one file that are within the bounds and match the selector, as the table has them."""
+        """Return matching rows of one file, with the table's columns."""
         file = scan.opened(table.url, listed.path)
         return self._in_turn(scan.batches(file, listed.share(), columns, bounds, selector, presence))
 

@@ -1,4 +1,4 @@
-"""Entries of the audit log: those of actions, and the action that reads them."""
+"""Entries of the audit log about actions, and the action that reads them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TIME = "such as -2h or 2026-11-25, in UTC; null: any"
 
 
 def carry_out(call: ActionCall, declaration: Declaration, request: Request) -> Reply:
-    """Carry out a permitted action, and record its outcome."""
+    """Record the outcome of a permitted action."""
     record = partial(call.caller.record, declaration.operation.name, request)
     try:
         reply = declaration.handler(call, request)

@@ -16,7 +16,7 @@ from .permissions import ANYONE, Need, visible
 from .schemas import BOOL, COPY, COUNT, MICROS, TEXT, component, list_of, map_of, nullable, object_of, properties
 
 MAX_REASON = 200  # characters of the reason for the client
-REASON = "closed by an operator"  # the default reason
+REASON = "closed by an operator"  # by default
 
 log = logging.getLogger("penstock")
 

@@ -26,8 +26,8 @@ MaySelect = Callable[[PackedBlock], bool]
 def plan(
     service: BrokerService, request: PlanBrowse, select: Select | None = None, packed: Callable[[PackedBlock], int] | None = None
 ) -> list[list[int]]:
-    """Return ranges with about the same number of messages. `select` replaces the selection of the browse, and `packed` the
-    count of a packed block."""
+    """Return ranges with about the same number of messages. `select` replaces the browse's selection, and `packed` the count of
+    a packed block."""
     may = archived(request)
     counts = packed or (lambda entry: BLOCK_ROWS if may(entry) else 0)
     blocks = service.count_blocks(request.queue, select or selection(request), counts, request.first, request.last)
@@ -42,7 +42,7 @@ def plan(
 
 
 def split(blocks: list[tuple[int, int, int]], wanted: int) -> list[list[int]]:
-    """Divide blocks (first, last, messages) into `wanted` ranges, or one for each message. Messages of a block count as evenly
+    """Divide blocks (first, last, messages) into `wanted` ranges of one message at least. Messages of a block count as evenly
     distributed."""
     befores = list(accumulate((count for _, _, count in blocks), initial=0))
     total, parts = befores.pop(), []
@@ -56,14 +56,14 @@ def split(blocks: list[tuple[int, int, int]], wanted: int) -> list[list[int]]:
 
 
 def _sequence(blocks: list[tuple[int, int, int]], befores: list[int], message: int) -> int:
-    """Estimate the sequence number of a message by its index. `befores`: the index of each block's first message."""
+    """Estimate the sequence number of a message by its index. `befores`: of each block's first message."""
     at = bisect_right(befores, message) - 1
     first, last, count = blocks[at]
     return first + (message - befores[at]) * (last - first + 1) // count
 
 
 def archived(request: BrowseRange) -> MaySelect:
-    """Return a test whether a browse may select rows of a packed block, which is archived in whole."""
+    """A packed block has only archived rows."""
     outcome, since, until, states = _outcome(request), request.since, request.until, request.states
 
     def may(entry: PackedBlock) -> bool:

@@ -35,7 +35,7 @@ from .requests import BrowseTicket
 
 
 class Browses:
-    """Browses of one broker."""
+    """Messages of one broker's queues."""
 
     def __init__(self, service: BrokerService, archive: ArchiveReads) -> None:
         self._service, self._archive = service, archive
@@ -61,8 +61,8 @@ class Browses:
         stored: bool,
         aside: SetAside | None = None,
     ) -> Batches:
-        """During a long search without matches, regularly yield an empty batch: the reader can then distinguish a search
-        from a broken network."""
+        """During a search without matches, regularly yield an empty batch, so that the reader can distinguish it from a broken
+        network."""
         schema = arrow_schema(columns, stored=stored)
         for number, portion in enumerate(_portions(iter(slices))):
             if number:
@@ -74,7 +74,6 @@ class Browses:
         return datetime.fromtimestamp(self._service.wall_ms() / 1000, timezone.utc)
 
     def due(self, queue: str, sequences: list[int]) -> dict[int, datetime]:
-        """Return when delayed messages may be delivered."""
         times = {}
         for number in {sequence >> BLOCK_BITS for sequence in sequences}:
             rows = np.array(sorted(sequence % BLOCK_ROWS for sequence in sequences if sequence >> BLOCK_BITS == number))
@@ -88,8 +87,7 @@ class Browses:
         return need_queue(self._service.state, queue).next_sequence - 1
 
     def browse(self, request: BrowseTicket, presence: Presence | None = None) -> Batches:
-        """Raises PenstockError, now or while it is read. `presence` collects the lookalikes of the selector that the
-        messages have."""
+        """Raises PenstockError, now or while it is read. `presence` collects lookalikes of the selector that messages have."""
         select, may = selection(request), archived(request)
         table = self._service.table(request.queue) if "archived" in request.states else None
         if table is None and request.recorded_after is None:
@@ -99,7 +97,7 @@ class Browses:
     def _with_recorded(
         self, request: BrowseTicket, table: Table | None, select: Select, may: MaySelect, presence: Presence | None
     ) -> Batches:
-        """Yield the rows of the table unless the client reads it, then the other messages, then rows recorded meanwhile."""
+        """Yield rows of the table unless the client reads it, then the other messages, then rows recorded meanwhile."""
         after = request.recorded_after
         if after is None:
             assert table is not None
@@ -113,7 +111,7 @@ class Browses:
             yield from self._archive.rows(table, request, after, missing, presence)
 
     def unsettled(self, queue: str, sequence: int, columns: list[str], *, stored: bool) -> Batches:
-        """Yield one message, if it has not ended, or is a dead letter that stayed."""
+        """Yield one message unless it has ended, or if it is a dead letter that stayed."""
         row = sequence % BLOCK_ROWS
 
         def select(block: Block) -> Any:
@@ -127,7 +125,7 @@ class Browses:
     def dead_letters(
         self, queue: str, selector: Selector, last: int, presence: Presence | None = None
     ) -> Iterator[npt.NDArray[np.int64]]:
-        """Yield the sequence numbers of matching dead letters by block: also of dead letters that stayed in their own queue."""
+        """Yield sequence numbers of matching dead letters by block, also of dead letters that stayed in their own queue."""
 
         def dead(block: Block) -> Any:
             return redrivable(block, self._service.state.dropped)
@@ -163,7 +161,7 @@ class Browses:
         presence: Presence | None,
         missing: MissingRows | None,
     ) -> Iterator[BlockSlice]:
-        """Yield the selected rows that match, if they are still selected after the evaluation."""
+        """Yield matching rows that are still selected after the evaluation."""
         for part in self._service.browse(request.queue, select, request.first, request.last, may, missing):
             rows = self.matches(request.queue, part, selector, presence)
             last = part.base + BLOCK_ROWS - 1
@@ -171,7 +169,7 @@ class Browses:
 
 
 def _portions(slices: Iterator[BlockSlice]) -> Iterator[Iterator[BlockSlice]]:
-    """Divide the slices into portions of `ALIVE_S` seconds."""
+    """Divide into portions of `ALIVE_S` seconds."""
     for block_slice in slices:
         yield _portion(block_slice, slices, time.monotonic() + timeouts.ALIVE_S)
 

@@ -18,14 +18,14 @@ log = logging.getLogger("penstock.security")
 
 Audit = Callable[[AuditEntry], None]
 
-#: Fields of requests that name the object; the first one of a request.
+#: Fields that name the object; the first one of a request.
 _OBJECTS = ("exchange", "queue", "lease", "id", "user", "stage", "write")
 _OMITTED = {"op", "columns"}  # of requests that begin a stream
 SEPARATOR = ":"  # between a user and a name that it has chosen: no user name contains one
 
 
 class Caller:
-    """The user of one call. `door`: the kind of program, as it names itself. `audit` adds to the audit log."""
+    """The user of one call. `door`: the kind of program, as it names itself."""
 
     def __init__(
         self,
@@ -47,8 +47,8 @@ class Caller:
         return Origin(self.user, address_text(self.peer), self.door)
 
     def record(self, name: str, request: Request, outcome: str, error: str | None = None, count: int | None = None) -> None:
-        """Add a request to the audit log. `name`: of the action, ticket or put. The details are the fields that do not name the
-        object, without defaults and confidential values."""
+        """Add a request to the audit log. `name`: of the action, ticket or put. The details are other fields than the object's,
+        without defaults and confidential values."""
         fields, specs = request.to_json(), specs_of(type(request))
         named = next((field for field in _OBJECTS if fields.get(field) is not None), None)
         details = {
@@ -67,14 +67,13 @@ class Caller:
 
     @property
     def known_user(self) -> str | None:
-        """None for a client without a user name."""
         return None if self.user == ANONYMOUS else self.user
 
     def own(self, name: str) -> str:
         return f"{self.user}{SEPARATOR}{name}"
 
     def may(self, right: Right, queue: str | None) -> bool:
-        """`queue`: None means every present and future queue."""
+        """`queue` None: every present and future queue."""
         return self._access.may(self.user, right, queue)
 
     def sees(self, queue: str) -> bool:
@@ -88,7 +87,7 @@ class Caller:
         return self._access.may_somewhere(self.user, right)
 
     def refuse(self, action: str, right: Right | None = None) -> errors.PenstockError:
-        """Log a refusal, and return its error. A client without a user name is asked to log in."""
+        """Log a refusal, and return its error, which asks a client without a user name to log in."""
         log.warning("%s at %s may not %s", self.user, self.peer, action, extra={"user": self.user, "peer": self.peer})
         if self.user == ANONYMOUS:
             return errors.Unauthenticated(f"a client without a user name may not {action}: give user and password, or a token")
@@ -98,16 +97,16 @@ class Caller:
         )
 
     def renewed(self) -> None:
-        """Read changed rights during a long call. Raises Unauthenticated if the user is gone or has another password."""
+        """Read changed rights. Raises Unauthenticated if the user is gone or has another password."""
         self._access.refresh()
         if self._access.identity(self.user) != self._identity:
             raise errors.Unauthenticated(f"user {self.user!r} has changed or is gone since this call began: log in again")
 
 
 class Callers:
-    """Authenticates calls. `encrypted`: the plane uses TLS. `turned_on_by`: the setting that turns TLS on.
+    """Authenticates calls.
 
-    `audit` adds refused logins to the audit log, and is replaced when the broker has one.
+    `turned_on_by`: the setting that turns TLS on. `audit` is replaced when the broker has an audit log.
     """
 
     def __init__(
@@ -122,7 +121,7 @@ class Callers:
         self._encrypted, self._turned_on_by, self.audit = encrypted, turned_on_by, audit
 
     def of(self, header: str | None, peer: str, is_gone: Callable[[], bool] = lambda: False, *, door: str = "") -> Caller:
-        """`header`: `authorization`. `is_gone`: the client no longer waits for the reply. `door`: see `Caller`.
+        """`is_gone`: the client no longer waits for the reply. `door`: see `Caller`.
 
         Raises Unauthenticated; the text does not reveal whether user or password is wrong.
         """
@@ -133,7 +132,7 @@ class Callers:
         scheme, _, rest = (header or "").partition(" ")
         name = ANONYMOUS
         is_token = scheme.lower() == "bearer"
-        if is_token:  # a refused token is not recorded: programs let tokens expire, and log in again
+        if is_token:  # a refusal is not recorded: programs let tokens expire, and log in again
             name = self._user_of_token(rest.strip(), peer)
         try:
             if header is not None and not is_token:
@@ -157,7 +156,7 @@ class Callers:
         return user
 
     def _check_encrypted(self, peer: str) -> None:
-        """Raises Unauthenticated for a password that came unencrypted over a network. Tokens are accepted: they expire."""
+        """Raises Unauthenticated for a password that came unencrypted over a network. Tokens expire, and are accepted."""
         if not (self._encrypted or on_this_machine(peer)):
             log.warning("a password from %s refused unchecked: it came unencrypted over a network", peer, extra={"peer": peer})
             raise errors.Unauthenticated(

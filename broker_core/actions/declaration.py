@@ -22,17 +22,17 @@ Reply = dict[str, Any]
 
 
 def compared_hints(presence: Presence | None) -> list[str]:
-    """Return the hints of a finished comparison; none if it had no messages to compare."""
+    """Return the hints of a finished comparison; none without messages to compare."""
     return presence.hints() if presence is not None and presence.compared else []
 
 
 def with_hints(answer: Reply, hints: Sequence[str]) -> Reply:
-    """Add hints about names in a selector that may be meant as fields, if there are any."""
+    """Add hints about names in a selector that may be meant as fields."""
     return {**answer, "hints": list(hints)} if hints else answer
 
 
 class ActionCall(NamedTuple):
-    """One call of an action: the caller, and the parts of the broker that handlers use."""
+    """The caller, and the parts of the broker that handlers use."""
 
     caller: Caller
     service: BrokerService
@@ -43,7 +43,7 @@ class ActionCall(NamedTuple):
 
 
 class Declaration(NamedTuple):
-    """An action. `reads`: it changes nothing, so HTTP offers it with GET too. `audited`: the audit log records each call."""
+    """An action. `reads`: it changes nothing, so HTTP also offers it with GET."""
 
     operation: Operation
     summary: str

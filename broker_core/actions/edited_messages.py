@@ -1,4 +1,4 @@
-"""Messages that people write: new ones, and edited copies of a stored message."""
+"""Messages that people write: new ones, and edited copies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..service.broker import BrokerService
 from .browses import Browses
 from .fields import About, Request
 
-#: Columns of the stored message that its copy keeps.
+#: Columns that a copy keeps.
 _KEPT = ["priority", "durable", "ttl", "deliveryTime", "annotations", "encodedAnnotations", "footer"]
 _TEXTS = ("message_id", "correlation_id", "subject", "reply_to", "content_type", "group_id")
 
@@ -35,7 +35,7 @@ OptionalText = Annotated[str | None, About("null: none, or unchanged in a copy",
 
 @dataclass(frozen=True, kw_only=True)
 class Content(Request):
-    """The content of a message. In an edited copy, null means unchanged."""
+    """In an edited copy, null means unchanged."""
 
     body: Annotated[str | None, About("body as text", is_confidential=True)] = None
     body_base64: Annotated[str | None, About("body as bytes in base64, instead of `body`", is_confidential=True)] = None
@@ -59,7 +59,7 @@ def new_message(name: str, content: Content, now: int) -> pa.RecordBatch:
 
 
 def edited_copy(name: str, browses: Browses, queue: str, sequence: int, content: Content, now: int) -> pa.RecordBatch:
-    """Return the message with the changes of `content`. Other fields keep their value and type. A time to live begins again.
+    """Other fields than those of `content` keep their value and type. A time to live begins again.
 
     Raises MessageNotFound if the queue no longer has the message.
     """

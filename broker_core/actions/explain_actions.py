@@ -1,4 +1,4 @@
-"""The action that explains why consumers do not receive the next message: the engine's answers, as texts for people."""
+"""The action that explains why consumers do not receive the next message, with texts for people."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _explain(call: ActionCall, request: OfQueue) -> Reply:
 
 
 class _Consumer(NamedTuple):
-    """A consumer, the engine's answer, and the facts of its link. A lease, and a link without a client, have no facts."""
+    """A consumer, the engine's answer, and facts of a link with a client."""
 
     state: c.ConsumerState
     explained: c.Explained
@@ -128,7 +128,7 @@ def _described(consumer: _Consumer, texts: _Texts) -> dict[str, Any]:
 
 
 class _Texts:
-    """Texts of hindrances for people."""
+    """Texts of hindrances."""
 
     def __init__(self, service: BrokerService, name: str, queue: c.QueueState, by_holder: Mapping[int, _Consumer]) -> None:
         self._service, self._name, self._queue, self._by_holder = service, name, queue, by_holder

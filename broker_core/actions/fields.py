@@ -1,5 +1,4 @@
-"""Typed requests: a dataclass declares the fields of a request, and JSON is checked against it. The JSON name is the
-attribute's name in camel case."""
+"""Typed requests: JSON is checked against the fields of a dataclass, whose names are in camel case in JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from .. import errors
 from ..selectors import is_blank
 from ..settings import strict_json
 
-MAX_REQUEST_BYTES = 1 << 20  # a request in JSON: `stage.publish` with thousands of stages fits
+MAX_REQUEST_BYTES = 1 << 20  # fits `stage.publish` with thousands of stages
 LARGE_BYTES = 16 << 10  # larger requests are parsed one at a time: their values may take fifty times the bytes of their JSON
 _parsing_large = threading.Lock()
 
@@ -32,7 +31,7 @@ R = TypeVar("R", bound=Request)
 
 
 class About(NamedTuple):
-    """Description and lower bound of a field, in its annotation. `is_confidential`: the audit log omits its value."""
+    """Annotation of a field. `is_confidential`: the audit log omits its value."""
 
     about: str
     least: int | None = None
@@ -105,7 +104,7 @@ def _read_specs(kind: type[Request]) -> dict[str, FieldSpec]:
 
 
 def parse(name: str, data: bytes, kind: type[R]) -> R:
-    """`name` is the request's in errors. Raises InvalidRequest."""
+    """`name`: of the request, for errors. Raises InvalidRequest."""
     with _one_large_at_a_time(data):
         return parse_fields(name, _object(name, data), kind)
 
@@ -124,7 +123,7 @@ def parse_fields(request: str, values: dict[str, Any], kind: type[R]) -> R:
 
 
 def from_query(request: str, pairs: list[list[str]], kind: type[Request]) -> bytes:
-    """Return the query of a URL as the JSON of a request. A list is several pairs with one name, an object is JSON."""
+    """Return the query of a URL as JSON. A list is several pairs with one name, an object is JSON."""
     specs, values = specs_of(kind), dict[str, Any]()
     for name, text in pairs:
         allowed = specs[name].types if name in specs else (str,)
@@ -153,7 +152,7 @@ def _query_value(text: str) -> Any:
 
 
 def _one_large_at_a_time(data: bytes) -> contextlib.AbstractContextManager[Any]:
-    """Most large requests are refused, and their memory is then free for the next one."""
+    """Most large requests are refused, which frees their memory for the next one."""
     return _parsing_large if len(data) > LARGE_BYTES else contextlib.nullcontext()
 
 

@@ -1,7 +1,7 @@
 """The history of a message, from its stays in queues. Pure Python: the command line joins the stays of several brokers.
 
-A *stay* is the time of a message in one queue, from its arrival to its end. A dead letter, a redriven or a
-moved message has several. Stays with one message id belong to one message.
+A *stay* is the time of a message in one queue. A dead letter, a redriven or a moved message has several. Stays with one message
+id belong to one message.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 Stay = Mapping[str, Any]
 Event = dict[str, Any]
 
-#: Two brokers, or two rows of the archive, may have one message with these values.
+#: These values identify a stay, which two brokers or two rows of the archive may have.
 _KEY = ("broker", "queue", "queueId", "sequenceNumber", "settledTime")
 _ENDS = {"replaced": "replaced by a newer message with its key", "dropped": "dropped by the full ring"}
 _REDRIVEN = "redriven"  # a cause
-#: Names of `Cause` that need words.
+#: Names of `Cause` with other words.
 _FAILURES = {
     "modified by default": "modified when its link ended",
     "rejected by default": "rejected when its link ended",
@@ -28,7 +28,7 @@ _FAILURES = {
 
 
 def histories(stays: Iterable[Stay]) -> list[dict[str, Any]]:
-    """Return the messages by their first arrival, each with its stays and its events in order of time."""
+    """Return the messages by first arrival, each with its stays and events."""
     groups: dict[tuple[str, ...], list[Stay]] = {}
     for stay in _once(stays):
         groups.setdefault(_message_of(stay), []).append(stay)
@@ -37,7 +37,7 @@ def histories(stays: Iterable[Stay]) -> list[dict[str, Any]]:
 
 
 def _once(stays: Iterable[Stay]) -> list[Stay]:
-    """Leave out repetitions: a message may be recorded while it is searched. The row of the archive remains."""
+    """A message may be recorded while it is searched: then only the row of the archive remains."""
     unique: dict[tuple[Any, ...], Stay] = {}
     for stay in stays:
         key = tuple(stay.get(name) for name in _KEY)
@@ -49,7 +49,7 @@ def _once(stays: Iterable[Stay]) -> list[Stay]:
 
 
 def _message_of(stay: Stay) -> tuple[str, ...]:
-    """Return a key that all stays of a message share. Without a message id, it is the place in the first queue."""
+    """Return a key that all stays of a message share; without an id, the place in the first queue."""
     if "messageId" in stay:
         return ("id", stay["messageId"])
     if "payload" in stay:
@@ -61,7 +61,7 @@ def _message_of(stay: Stay) -> tuple[str, ...]:
 
 
 def _history(stays: Sequence[Stay]) -> dict[str, Any]:
-    # Only the time of an arrival is exact. The others are rounded down to a millisecond, which may be before the arrival.
+    # Only the time of an arrival is exact. Others are rounded down to a millisecond, perhaps to before the arrival.
     timed: list[tuple[str, Event]] = []
     following = {id(stay): _next(stay, stays) for stay in stays}
     followers = {id(stay) for stay in following.values() if stay is not None}
@@ -139,7 +139,7 @@ def _between(stay: Stay) -> list[Event]:
 
 
 def _others(stay: Stay, count: int, *, are_all: bool) -> str:
-    """Describe the failed deliveries of which only the number is known."""
+    """Describe failed deliveries of which only the number is known."""
     if are_all:
         return f"delivered from {_queue(stay)} {'once' if count == 1 else f'{count:,} times'} without success"
     return f"{count:,} other {'delivery' if count == 1 else 'deliveries'} from {_queue(stay)} without success"
@@ -161,7 +161,7 @@ def _by(name: str | None) -> str:
 
 
 def _next(stay: Stay, stays: Iterable[Stay]) -> Stay | None:
-    """Return the stay in another queue that began when this one ended. The end is known to a millisecond, rounded down."""
+    """Return the stay in another queue that began when this one ended, a time that is rounded down to a millisecond."""
     if stay.get("outcome") not in ("dead-lettered", "moved"):
         return None
     end = stay["settledTime"][:23]

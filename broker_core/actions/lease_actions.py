@@ -1,4 +1,4 @@
-"""Actions on leases: for Spark queries, and for operators if a query is gone."""
+"""Actions on leases, for Spark queries and for operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lease.advance`: settle the finished batches and acquire the next one; with a selector, from its matches."""
+"""`lease.advance`: settle finished batches and acquire the next one, perhaps from a selector's matches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..service.broker import BrokerService
 
 
 class Advanced(NamedTuple):
-    """`is_unfinished`: no message matched so far, and the search is not complete."""
+    """`is_unfinished`: no message matched so far."""
 
     leased: c.LeasedBatch
     is_unfinished: bool = False
@@ -29,7 +29,7 @@ def advance(
     wait_s: float,
     gone: Callable[[], bool],
 ) -> Advanced:
-    """Wait up to `wait_s` for messages. A selector is evaluated first if necessary, for `matching.LOOK_S` at most.
+    """Wait up to `wait_s` for messages. If necessary, first evaluate the selector, for `matching.LOOK_S` at most.
 
     Acquires nothing for a caller that is `gone`: a lease that a dead planner begins would refuse the next planner.
     """

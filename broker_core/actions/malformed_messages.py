@@ -1,4 +1,4 @@
-"""Messages that no reader can decode: they are set aside when their batch is settled, and the query continues."""
+"""Messages that no reader can decode. The query continues without them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..service.broker import BrokerService
 
 log = logging.getLogger("penstock")
 
-NAMED = 10  # messages that one line of the log names
+NAMED = 10  # messages in one line of the log
 REASON = 200  # characters of each reason
 
 
 def set_aside(
     service: BrokerService, lease: str, batch: int, epoch: int, run: str | None, reasons: Mapping[str, list[int]]
 ) -> int:
-    """Note malformed messages in the lease, durably, and in the log. Returns the number of new ones."""
+    """Note the messages durably in the lease, and in the log. Return the number of new ones."""
     rows = {reason: RowSet.of_sequences(np.unique(np.array(named, np.int64))) for reason, named in reasons.items()}
     count = service.submit(SetAside(lease, batch, epoch, rows, run))
     if count:

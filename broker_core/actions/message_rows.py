@@ -1,4 +1,4 @@
-"""Messages for people: rows of a queue as JSON, a few at a time, with long texts cut."""
+"""Messages for people, as JSON, a few at a time, with long texts cut."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ MAX_SHOWN = 200  # messages in one answer
 TEXT_BYTES = 4096  # shown of each text, and of a body
 MAX_ENTRIES = 100  # shown of properties and annotations
 ENTRY_BYTES = 512  # shown of each name and value
-MAX_ANSWER_BYTES = 4 << 20  # an answer ends here, with the place to continue
+MAX_ANSWER_BYTES = 4 << 20  # then an answer has the place to continue
 WIDER = 8  # growth of the window of sequence numbers in which recorded messages are sorted
-SEARCH_S = 5.0  # the longest search for matches; the answer then has the matches so far, and the place to continue
+SEARCH_S = 5.0  # then an answer has the matches so far, and the place to continue
 COLUMNS = [
     *("sequenceNumber", "enqueuedTime", "state", "outcome", "settledTime", "error", "holder", "deliveryCount", "body"),
     *("messageId", "correlationId", "subject", "to", "replyTo", "contentType", "contentEncoding", "groupId", "userId"),
@@ -51,7 +51,7 @@ class Peek(OfQueue):
 
 
 def messages(browses: Browses, request: Peek) -> dict[str, Any]:
-    """`next` in the reply is the place to continue, None at the end."""
+    """`next` in the reply: the place to continue; None at the end."""
     wanted = request.count
     if not 1 <= wanted <= MAX_SHOWN:
         raise errors.InvalidRequest(f"queue.messages: field 'count' must be 1 to {MAX_SHOWN}, not {wanted}")
@@ -100,8 +100,8 @@ def _in_order(
     browses: Browses, look: BrowseTicket, most: int, until: float, presence: Presence | None
 ) -> Iterator[Iterable[Row]]:
     """Yield messages by sequence number, at least the first `most` numbers; none after `until`. The archive's files overlap,
-    and the journal's messages come after them. So recorded messages are read in windows of sequence numbers of growing
-    width. Only their shown form is kept: a message may have many megabytes."""
+    and the journal's messages follow them. So recorded messages are read in growing windows of sequence numbers. Only their
+    shown form is kept: a message may have many megabytes."""
     if "archived" not in look.states:
         for batch in browses.browse(look, presence):
             yield _rows(batch, range(batch.num_rows))
@@ -120,7 +120,7 @@ def _in_order(
 
 
 def _lowest(rows: list[Row], batch: pa.RecordBatch, most: int) -> list[Row]:
-    """Return the rows with the lowest `most` sequence numbers, of these rows and a batch, in order."""
+    """Return in order the rows with the lowest `most` sequence numbers."""
     numbers = batch.column("sequenceNumber").to_numpy()
     different = np.unique(np.append(numbers, [row["sequenceNumber"] for row in rows]))
     bound = different[:most][-1:].max(initial=-1)
@@ -136,7 +136,7 @@ def _rows(batch: pa.RecordBatch, indices: Iterable[int]) -> Iterator[Row]:
 
 
 def shown(row: Row, cut: list[str]) -> Row:
-    """Return the values that are not null, as JSON. `cut` receives the names of the shortened values."""
+    """Return values that are not null, as JSON. `cut` receives the names of shortened ones."""
     return {name: _shown(name, value, cut) for name, value in row.items() if value is not None}
 
 
@@ -157,7 +157,6 @@ def _shown(name: str, value: Any, cut: list[str], most: int = TEXT_BYTES) -> Any
 
 
 def _octets(value: bytes, most: int) -> dict[str, str]:
-    """Return text if the bytes are text, otherwise base64."""
     if not value:
         return {"text": ""}
     some = value[:most]

@@ -1,7 +1,7 @@
 """Actions that move, copy and redrive messages.
 
-A command is bounded, so that other callers get the lock in between. These actions repeat it up to the sequence number at which
-the queue ended when they began. If a later command fails, the earlier ones stay.
+Commands are bounded, so that other callers get the lock in between. An action repeats them up to the end of the queue when it
+began. If a command fails, the earlier ones stay.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .schemas import BOOL, COUNT, TEXT, list_of, object_of
 
 _Command = Callable[[int, int, int], c.Move | c.Copy | c.Redrive]  # of messages, first, last
 
-MAX_CHOSEN = 10_000  # matches of a selector in one command: it names them, and they are looked up under the broker's lock
+MAX_CHOSEN = 10_000  # matches of a selector in one command, which are looked up under the broker's lock
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ def _dead_letters(call: ActionCall, request: _DeadLetters) -> Reply:
 
 
 def _redrive_matches(call: ActionCall, request: _Redrive, selector: Selector, ranges: tuple[int, ...] | None) -> Reply:
-    """A message that is no longer a dead letter when its part is sent stays."""
+    """A message stays if it is no longer a dead letter when its part is sent."""
     queue, presence = request.queue, presence_of(selector)
     pairs = None if ranges is None else zip(ranges[::2], ranges[1::2], strict=True)
     wanted = None if pairs is None else Intervals((first, last + 1) for first, last in pairs)
@@ -162,7 +162,7 @@ def _in_parts(service: BrokerService, queue: str, most: int | None, first: int, 
     if last is not None:
         end = min(end, last)
     if most is None:
-        most = max(1, end + 1)  # one command at least: it checks the target
+        most = max(1, end + 1)  # at least one command checks the target
     messages = stayed = 0
     following: int | None = first
     while following is not None and messages < most:

@@ -1,11 +1,11 @@
-"""Names that users choose: with users, each user has its own names of leases, stages and writes.
+"""Each user's own names of leases, stages and writes, on a broker with users.
 
 Otherwise a name would reveal that another user has it, and the first user to take a name would keep the others out. The engine's
-name is the owner, a colon and the name: `alice:etl`. No user name contains a colon. Without users there is no owner and no colon.
+name is the owner, a colon and the name: `alice:etl`. No user name contains a colon.
 
-A lease outlives its query, and the query's user may change. So a name also finds another user's lease if the caller has the right
-on the lease's queue. The request must then name the lease's run (from a checkpoint) or no run (an operator's command). Stages and
-writes belong to their owner alone. An operator discards them by the name that `stage.list` returns, which needs another right.
+A lease outlives its query, whose user may change. So a name also finds another user's lease if the caller has the right on the
+lease's queue. The request must then name the lease's run (from a checkpoint) or no run (an operator's command). Stages and writes
+belong to their owner alone. An operator discards them by the name that `stage.list` returns, which needs another right.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LISTED = 5  # leases that an error names
 
 
 def resolve(state: BrokerState, caller: Caller, operation: Operation, request: R) -> R:
-    """Replace the names in a request by the engine's. Raises InvalidRequest if a name could mean one of several leases."""
+    """Replace the names in a request by the engine's. Raises InvalidRequest if a name could mean several leases."""
     changes: dict[str, Any] = {}
     lease, head = getattr(request, "lease", None), getattr(request, "head", None)
     run, queue = getattr(request, "run", None), getattr(request, "queue", None)
@@ -54,7 +54,7 @@ def resolve(state: BrokerState, caller: Caller, operation: Operation, request: R
 
 
 def _is_listed(state: BrokerState, caller: Caller, name: str) -> bool:
-    """Return True if `stage.list` returns this name to the caller, for another user's write."""
+    """True if `stage.list` returns this name to the caller, for another user's write."""
     if state.stages_of(caller.own(name)):
         return False
     stages = [stage for stage in map(state.stages.get, state.stages_of(name)) if stage is not None]
@@ -62,7 +62,7 @@ def _is_listed(state: BrokerState, caller: Caller, name: str) -> bool:
 
 
 def _lease_of_run(state: BrokerState, name: str, run: str | None, is_fresh: bool) -> str:
-    """Without users a query finds the lease that it had under one, by its run."""
+    """Without users, a query finds by its run the lease that it had under one."""
     if name in state.leases or run is None or is_fresh:
         return name
     leases = list(state.leases.values())
@@ -70,13 +70,13 @@ def _lease_of_run(state: BrokerState, name: str, run: str | None, is_fresh: bool
 
 
 def with_names(caller: Caller, leases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add the name by which this caller's requests find each lease."""
+    """Add the caller's name of each lease."""
     prefix = caller.own("") if caller.enforced else ""
     return [{**row, "name": row["lease"].removeprefix(prefix)} for row in leases]
 
 
 def _lease(state: BrokerState, caller: Caller, right: Right, name: str, run: str | None, queue: str | None) -> str:
-    """Return the engine's name of the lease that is meant; the caller's own name if there is no such lease."""
+    """Return the engine's name of the lease; the caller's own if there is no such lease."""
     own_name = caller.own(name)
     own = state.leases.get(own_name)
     if own is not None and run in (None, own.run):

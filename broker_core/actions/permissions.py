@@ -17,11 +17,10 @@ from .fields import Request
 
 
 class Need(NamedTuple):
-    """A right on the objects that a request names.
+    """A right on the objects that a request names. Without `on`, every caller may make the request.
 
     `on`: `queue` (the fields `queue` and `exchange`), `lease` (its queue), `stages` (queues and exchanges of their messages),
-    `staged` (the same, and the queues of their outcomes), `all` (every present and future queue), or `seen` (any right on
-    the queue). Without `on` every caller may make the request.
+    `staged` (the same, and queues of outcomes), `all` (every present and future queue), or `seen` (any right on the queue).
     """
 
     right: Right | None
@@ -29,12 +28,11 @@ class Need(NamedTuple):
     verb: str  # in the refusal: "user may not …"
 
 
-#: Returns the needs of a request: of this caller, in this state of the broker.
 NeedsOf = Callable[[Need, Any, BrokerState, Caller], list[Need]]
 
 
 class Operation(NamedTuple):
-    """A kind of request: an action, a ticket or a put."""
+    """An action, a ticket or a put."""
 
     name: str
     request: type[Request]
@@ -55,8 +53,9 @@ _OTHERS = Need(Right.ADMIN, "staged", "discard messages that another user has st
 _FROM = Need(Right.RECEIVE, "queue", "receive from")
 _INTO = Need(Right.SEND, "target", "send to")
 _ORIGINS = Need(Right.SEND, "origins", "send to")
-_OPTIONS = Need(Right.SEND, "options", "send to")  # on queues and exchanges that options name: messages arrive there
-_BOUND = Need(Right.SEND, "bound", "send to")  # on a queue that is bound: messages arrive there
+# Messages arrive in queues and exchanges that options name, and in queues that are bound.
+_OPTIONS = Need(Right.SEND, "options", "send to")
+_BOUND = Need(Right.SEND, "bound", "send to")
 #: The options of queues and exchanges that name another one.
 NODE_OPTIONS = (
     *(name for name, option in options.OPTIONS.items() if option.allowed == options.QUEUE_NAME),
@@ -71,7 +70,6 @@ def admin(verb: str) -> Need:
 
 
 def browse_needs(need: Need, request: Any, state: BrokerState, caller: Caller) -> list[Need]:
-    """Return `replay` for archived messages and `need` for the others."""
     needs = [REPLAY] if "archived" in request.states else []
     return [*needs, need] if not request.states or set(request.states) - {"archived"} else needs
 
@@ -81,7 +79,7 @@ def move_needs(need: Need, request: Any, state: BrokerState, caller: Caller) -> 
 
 
 def redrive_needs(need: Need, request: Any, state: BrokerState, caller: Caller) -> list[Need]:
-    """The matches of a selector or of an error text reveal the content of messages, so they need a browse."""
+    """The matches of a selector or of an error text reveal content, so they need a browse."""
     origins = [_ORIGINS] if _origins(state, request.queue) else []
     reveals = request.selector is not None or request.error is not None
     return [need, *origins, *([BROWSE] if reveals else [])]
@@ -122,9 +120,9 @@ def discard_needs(need: Need, request: Any, state: BrokerState, caller: Caller) 
 
 
 def authorize(state: BrokerState, caller: Caller, operation: Operation, request: Request) -> Check:
-    """Return the check itself, for a call that lasts. Raises NotAllowed or Unauthenticated, and records it in the audit log.
+    """Return a check to repeat in a long call. Raises NotAllowed or Unauthenticated, which the audit log records.
 
-    The answer is the same for a queue, lease or stage that does not exist and for one that the caller may not use.
+    The answer does not distinguish a missing queue, lease or stage from one that the caller may not use.
     """
     need = operation.need
     needs = [need] if operation.needs is None else operation.needs(need, request, state, caller)
@@ -151,7 +149,7 @@ def authorize(state: BrokerState, caller: Caller, operation: Operation, request:
 
 
 def _objects(state: BrokerState, need: Need, request: Any) -> tuple[list[str], str]:
-    """Return the existing queues that a request is about, and their label in a refusal."""
+    """Return the queues that a request is about, and their label in a refusal."""
     names = {kind: getattr(request, kind, None) for kind in ("exchange", "queue")}
     named = [name for name in names.values() if name is not None]
     if need.on == "lease":
@@ -193,7 +191,7 @@ def _stages(state: BrokerState, request: Any) -> list[StageParts]:
 
 
 def stage_of(request: Any) -> str:
-    """Return the stage that a put fills: a single stage, or the stage of an attempt. Raises InvalidRequest."""
+    """Return the stage that a put fills: a named one, or that of an attempt. Raises InvalidRequest."""
     stage, write, attempt = request.stage, request.write, request.attempt
     if stage is not None and write is None and attempt is None:
         return str(stage)
@@ -203,7 +201,7 @@ def stage_of(request: Any) -> str:
 
 
 def queues_of(state: BrokerState, stages: Iterable[StageParts]) -> list[str]:
-    """Return the queues and exchanges of the messages in stages, and the queues of the leases of their outcomes."""
+    """Return queues and exchanges of messages in stages, and queues of their outcomes."""
     queues: set[str] = set()
     for stage in stages:
         queues.update(part.exchange or part.queue for part in list(stage.parts))
@@ -221,7 +219,7 @@ def _may(caller: Caller, need: Need, queues: list[str]) -> bool:
         return all(caller.sees(queue) for queue in queues)
     if need.on == "all":
         return caller.may(need.right, None)
-    if not queues:  # that it does not exist is revealed to callers who might have had the right
+    if not queues:  # it does not exist, which is revealed to callers that might have had the right
         return caller.may_somewhere(need.right)
     return all(caller.may(need.right, queue) for queue in queues)
 

@@ -1,4 +1,4 @@
-"""Fields that several requests share, and the requests of streams: tickets and puts."""
+"""Fields that requests share, and the requests of streams: tickets and puts."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class BatchTicket(BatchPart):
 
 @dataclass(frozen=True, kw_only=True)
 class MapTicket(BatchPart):
-    """`map`: the places of the messages in the journal's files, for a reader on the broker's host."""
+    """`map`: the messages' places in the journal's files, for a reader on the broker's host."""
 
     or_messages: bool = False
     host: str | None = None
@@ -259,7 +259,7 @@ def spark_batch(request: Any) -> SparkBatch | None:
 def permitted_request(
     state: BrokerState, caller: Caller, data: bytes, operations: Mapping[str, Operation]
 ) -> tuple[Any, p.Check]:
-    """Return the request that begins a stream, and a check that the stream is still permitted. Raises PenstockError."""
+    """Return the request, and a check that its stream is still permitted. Raises PenstockError."""
     request: Any = parse_op(data, {name: operation.request for name, operation in operations.items()})
     operation = operations[request.op]
     request = namespaces.resolve(state, caller, operation, request)

@@ -16,12 +16,11 @@ ANY: Schema = {}
 
 
 def object_of(optional: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
-    """All properties are required except the `optional` ones."""
     return {"type": "object", "required": [name for name in properties if name not in optional], "properties": properties}
 
 
 def properties(schema: Schema, *names: str) -> dict[str, Schema]:
-    """Return several properties with one schema, for `object_of`."""
+    """Several properties with one schema, for `object_of`."""
     return dict.fromkeys(names, schema)
 
 

@@ -1,4 +1,4 @@
-"""Actions on staged writes: publish, discard, list."""
+"""Actions on staged writes."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
 """The search for the stays of a message: in the state of each queue, and then in the table of its archive.
 
 Rows of the state are copied block by block under the broker's lock, and compared without it. Of a table, `archive.read.ids` reads
-little more than the matching rows. All of this happens in the thread of the call. A call ends after `SEARCH_S` seconds,
-`MAX_SCANNED` rows or the wanted number of stays. Its reply has the place to continue, so a search of any size can be finished.
+little more than the matching rows. A call ends after `SEARCH_S` seconds, `MAX_SCANNED` rows or the wanted number of stays. Its
+reply has the place to continue.
 
-The state of a queue comes before its table, and the table is looked up last. So a message that is recorded meanwhile is found
-once or twice, but never missed.
+The table is looked up after the state. So a message that is recorded meanwhile is found once or twice, but never missed.
 
-The table of a deleted queue remains, and belongs to a later queue of its name as well. Only `queueId` distinguishes their rows.
+The table of a deleted queue remains, and also belongs to a later queue of its name. Only `queueId` distinguishes their rows.
 """
 
 from __future__ import annotations
@@ -56,8 +55,8 @@ from .requests import Selector as SelectorText
 
 MAX_STAYS = 1_000  # in one answer
 MAX_SCANNED = 1 << 24  # messages of the state that one call compares
-SEARCH_S = 5.0  # the longest search of one call; a page waits no longer
-MAX_ID_BYTES = 4_096  # of an id that is searched: a selector and a filter contain it
+SEARCH_S = 5.0  # of one call; a page waits no longer
+MAX_ID_BYTES = 4_096  # of an id, which a selector and a filter contain
 
 COLUMNS = [
     *("sequenceNumber", "enqueuedTime", "state", "outcome", "settledTime", "error", "holder", "deliveryCount", "failures"),
@@ -66,7 +65,6 @@ COLUMNS = [
 _QUEUE_ID = "queueId"  # in a table
 _DEATH = {"reason": DEATH_REASON, "queue": DEATH_QUEUE, "sequence": DEATH_SEQUENCE, "error": DEATH_ERROR}
 
-#: Returns the rows of a slice that are searched.
 Match = Callable[[str, BlockSlice], npt.NDArray[np.int64]]
 
 
@@ -103,7 +101,7 @@ class _Interrupted(Exception):
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The messages to find: with one of the ids, matching the selector, or with the payload at this place of the journal."""
+    """The messages to find: with one of the ids, by the selector, or with the payload at a place in the journal."""
 
     ids: tuple[str, ...] = ()
     columns: tuple[str, ...] = FILTERED
@@ -155,7 +153,7 @@ def _of_ids(text: str, columns: tuple[str, ...]) -> _Wanted:
 
 def _origin(call: ActionCall, queue: str, sequence: int) -> tuple[list[Row], _Wanted | None]:
     """Find a message by its place. Return its stay there, and the search for its other stays. A message of a former queue is
-    found if the queue with its name has no message with the number.
+    found if the present queue has no message with the number.
 
     A message without an id is searched by its payload in the journal. If only the archive has it, nothing identifies its other
     stays, except the first queue of a dead letter.
@@ -188,7 +186,7 @@ class _BrokerSearch:
         self._left = count
         self._until, self._has_begun = time.monotonic() + SEARCH_S, False
         self.scanned = 0
-        self.payload: tuple[int, int] | None = None  # log position and row of the message that `at` has found
+        self.payload: tuple[int, int] | None = None  # log position and row of the last message of `at`
         self._hidden: list[str] = []  # queues whose settled messages the caller may not see
         self._unrecorded: list[str] = []  # deleted queues with messages that are not recorded yet
         self._unreachable: list[str] = []  # errors of the archive about deleted queues
@@ -216,7 +214,7 @@ class _BrokerSearch:
             return set()
 
     def stays(self, only: str | None, resume: _Place | None) -> Iterator[Row]:
-        """Search the queues by name, also deleted ones. Raises _Interrupted."""
+        """Search queues by name, also deleted ones. Raises _Interrupted."""
         if only is not None:
             self.check(only)
         for name in [only] if only is not None else sorted({*self._service.state.queues, *self._former()}):
@@ -227,7 +225,7 @@ class _BrokerSearch:
                 yield from self._of_queue(place)
 
     def at(self, queue: str, sequence: int) -> Iterator[Row]:
-        """Find one message by its place, in any state, and those of former queues with this name."""
+        """Find a message by its place, also in former queues with this name."""
         with contextlib.suppress(errors.QueueNotFound):
             yield from self._state_at(queue, sequence)
         yield from self._recorded(_Place(queue=queue, archive=True), sequence)
@@ -250,7 +248,7 @@ class _BrokerSearch:
 
     # The state
     def _selection(self, queue: str) -> tuple[Select, Callable[[PackedBlock], object]]:
-        """Return the rows to compare: all rows that the table lacks, or without the right `replay` the live ones."""
+        """Return the rows that the table lacks, or without the right `replay` the live ones."""
         if not self._may_see_settled(queue):
             return _live, lambda entry: False
         table = self._service.table(queue)
@@ -371,7 +369,7 @@ class _BrokerSearch:
             yield None
 
     def _is_over(self) -> bool:
-        """Return True if the limits are reached. Each call searches one block or file at least, so the next one gets further."""
+        """True at the limits. Each call searches at least one block or file, so the next one gets further."""
         is_late = self.scanned >= MAX_SCANNED or time.monotonic() > self._until or self._call.caller.is_gone()
         return self._has_begun and (is_late or self._left <= 0)
 
@@ -408,7 +406,7 @@ def _stay(queue: str, row: Row, *, is_recorded: bool) -> Row:
 
 
 def _exact(moment: datetime) -> str:
-    """Return a time with its microseconds, by which the stays of a message follow one another."""
+    """Keep microseconds, by which the stays of a message follow one another."""
     return moment.astimezone(timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 

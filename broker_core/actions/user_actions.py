@@ -1,4 +1,4 @@
-"""Actions that change users and their rights. The first user is added on the broker's machine, so that one can log in."""
+"""Actions that change users and their rights. The first user is added on the broker's machine."""
 
 from __future__ import annotations
 

@@ -5,12 +5,11 @@ reach, the *spool*. The offset names the file. A message is accepted at the brok
 committed the batch (option `settle`).
 
 - consumer, write_ahead: the planner's side; a thread that writes files while Spark works
-- intake, arrivals: a thread that receives within limits and connects again; received messages in columns
+- intake, arrivals: a thread that receives within limits; received messages in columns
 - spool, spool_files: the folder of one query; durable files, local or in an object store
-- batches, checksums: the format of a batch's file; its checksums, with texts for missing or damaged files
+- batches, checksums: the format of a batch's file; its checksums
 - window, recognition, key_files: keys of earlier messages; their computation; their files
 - partition, reading: the share of a task; its rows
-- aside_files: messages that cannot be decoded, in files for people
-- sink, attendant: writes; a thread that serves the connection while a task waits
-- message_ids: message ids that a repeated task gives again
+- aside_files: files of messages that cannot be decoded
+- sink, attendant, message_ids: writes; a thread that serves the connection of a task; repeatable message ids
 """

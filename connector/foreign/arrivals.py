@@ -1,4 +1,4 @@
-"""Messages from a broker in columns: their bytes in one buffer, and their delivery ids. No object for each message."""
+"""Received messages in columns: their bytes in one buffer, and their delivery ids. No object for each message."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 _MASK = 0xFFFFFFFF  # delivery ids have 32 bits, and wrap
 MOST_OCTETS = 1 << 30  # bytes of joined messages
-SMALL_ROWS, SMALL_OCTETS = 1024, 1 << 16  # limits of neighbours that become one group
+SMALL_ROWS, SMALL_OCTETS = 1024, 1 << 16  # of neighbours that become one group
 MOST_OF_ONE = (1 << 31) - 1  # bytes of one message: offsets of an array have 31 bits
-_SETTLED = -1  # instead of an id: the broker asks for no outcome
+_SETTLED = -1  # instead of an id: no outcome is needed
 
 
 class OversizedMessage(ResourceLimit):
@@ -37,7 +37,7 @@ class DeliveryIds(NamedTuple):
 
 
 class ArrivalGroup(NamedTuple):
-    """Consecutive messages of one connection. `queues` are indexes, `times` microseconds since 1970."""
+    """Consecutive messages of a connection. `queues` are indexes, `times` microseconds since 1970."""
 
     connection: int
     queues: Queues
@@ -70,7 +70,7 @@ class ArrivalGroup(NamedTuple):
 
 
 def grouped(queue: int, time: int, connection: int, blocks: Sequence[Any]) -> Iterator[ArrivalGroup]:
-    """Make groups of up to `MOST_OCTETS`, or of one block, from the `amqp.deliveries.DeliveryBlock`s of one link."""
+    """Join the `amqp.deliveries.DeliveryBlock`s of one link into groups of up to `MOST_OCTETS`, or of one block."""
     some: list[Any] = []
     size = 0
     for block in blocks:
@@ -95,7 +95,7 @@ def _joined(queue: int, time: int, connection: int, blocks: Sequence[Any]) -> Ar
             f"a message of {octets} octets is larger than the {MOST_OF_ONE} that a batch can hold: take it from its queue with"
             " another client, and start the query again"
         )
-    # Joined here and not when a batch is made: these bytes are still in the processor's cache.
+    # Joined here, while these bytes are still in the processor's cache.
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(payloads))]
     message = pa.Array.from_buffers(pa.binary(), len(payloads), buffers)
     ids = np.concatenate([_ids(block.first, len(block.payloads), block.settled) for block in blocks])
@@ -103,7 +103,7 @@ def _joined(queue: int, time: int, connection: int, blocks: Sequence[Any]) -> Ar
 
 
 def add(groups: deque[ArrivalGroup], arrived: Iterable[ArrivalGroup]) -> None:
-    """Append groups. Small neighbours become one, so that slow arrivals take no more memory than fast ones."""
+    """Join small neighbours, so that slow arrivals take no more memory than fast ones."""
     for group in arrived:
         groups.append(group)
         while len(groups) > 1 and _are_small(groups[-2], groups[-1]):
@@ -112,7 +112,7 @@ def add(groups: deque[ArrivalGroup], arrived: Iterable[ArrivalGroup]) -> None:
 
 
 def _are_small(first: ArrivalGroup, second: ArrivalGroup) -> bool:
-    """The first may not be much larger than the second, so that each byte is moved few times."""
+    """The first may not be much larger, so that each byte is moved few times."""
     count, more = len(first.ids), len(second.ids)
     same = first.connection == second.connection
     return same and count + more <= SMALL_ROWS and first.octets + second.octets <= SMALL_OCTETS and count <= 2 * more
@@ -141,7 +141,7 @@ def _offsets(message: pa.Array) -> Any:
 
 
 def ranges(settled: Iterable[DeliveryIds], connection: int, most: int) -> list[list[tuple[int, int]]]:
-    """Return the ranges of delivery ids to accept over this connection, in parts of about `most` messages."""
+    """Return ranges of delivery ids to accept over this connection, in parts of `most` messages."""
     import numpy as np
 
     mine = [deliveries.ids for deliveries in settled if deliveries.connection == connection]

@@ -1,4 +1,4 @@
-"""Messages that cannot be decoded: files in the folder `aside` of a spool. People may delete them and add other files."""
+"""Files of messages that cannot be decoded, in a spool. People may delete them and add other files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def file_of(batch: int, row: int, messages: int) -> str:
 
 
 def count(store: SpoolFiles, batches: Iterable[int]) -> int:
-    """Count the messages of these batches. A list of all files may be long, and Google's store shows no folders."""
+    """Count the messages of these batches, by batch: a list of all files may be long, and Google's store shows no folders."""
     files = [_FILE.fullmatch(f"batch-{batch}/{name}") for batch in batches for name in store.names(f"{FOLDER}/batch-{batch}")]
     return sum(int(file[2]) for file in files if file is not None)
 
 
 def clear_and_count(store: SpoolFiles, without: Container[int]) -> int:
-    """Delete incomplete files of killed tasks. Count the messages in the other files, except those of some batches."""
+    """Delete incomplete files of killed tasks. Count the messages in other files, except for some batches."""
     messages = 0
     for name in store.names(FOLDER, deep=True):
         file = _FILE.match(name)

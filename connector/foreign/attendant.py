@@ -1,7 +1,7 @@
 """A thread that serves a connection while its owner waits: a task may wait minutes for Spark's next rows.
 
-The AMQP client has no thread: it sends heartbeats and new tokens only during calls. A broker drops a client that is silent for
-its idle time-out, often a minute. The outcome of unconfirmed messages is then unknown.
+The AMQP client sends heartbeats and new tokens only during calls. A broker drops a client that is silent for its idle time-out,
+often a minute. The outcome of unconfirmed messages is then unknown.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-LOOK_S = 1.0  # seconds between two rounds, unless a heartbeat is due sooner; a round takes time from the owner's work
+LOOK_S = 1.0  # between two rounds, which delay the owner, unless a heartbeat is due sooner
 
 
 class Attendant:
-    """Context manager with a thread that serves the connection whenever the owner does not hold it by `held`."""
+    """Context manager with a thread that serves the connection while the owner does not hold it by `held`."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._lock = threading.Lock()
         self._failure: Exception | None = None
         self._stopped = threading.Event()
-        # A daemon: it must not keep the process of a failed task alive.
+        # It must not keep the process of a failed task alive.
         self._thread = threading.Thread(target=self._run, name="penstock-attendant", daemon=True)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Give the connection to the caller alone. Raises the error that has ended the connection."""
+        """Raises the error that has ended the connection."""
         with self._lock:
             if self._failure is not None:
                 raise self._failure
@@ -49,7 +49,7 @@ class Attendant:
             self._failure = error
 
     def _serve(self) -> float:
-        """Read all input, and send due frames. Return the seconds until the next round."""
+        """Read all input, and send due frames. Return the time until the next round."""
         with self._lock:
             while self._connection.step(0.0) and not self._stopped.is_set():
                 pass

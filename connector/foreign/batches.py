@@ -1,11 +1,11 @@
 """The file of a batch: an Arrow IPC file of complete messages, byte for byte as the broker sent them, and checksums behind it.
 
-The rows of each record batch are in the schema's metadata, so a planner cuts tasks without reading a row. A batch's file and the
-file of its keys have the same random id in their metadata.
+The schema's metadata have the rows of each record batch, so a planner cuts tasks without reading a row. They also have a random
+id, the same as in the file of the batch's keys.
 
-To change the format of a batch or of keys: raise its version, and keep the previous one in `READABLE` or `READABLE_KEYS`. A query
-that was updated still has files of the previous version. A new format of keys changes which messages are recognised: compute keys
-of the previous version again from their batch.
+To change the format of a batch or of keys: raise its version, and keep the previous one in `READABLE` or `READABLE_KEYS`, since
+an updated query still has such files. A new format of keys changes which messages are recognised: compute keys of the previous
+version again from their batch.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .checksums import Checked, DamagedFile
 
 VERSION, KEYS_VERSION = b"1", b"1"
 READABLE, READABLE_KEYS = (VERSION,), (KEYS_VERSION,)
-CHUNK_ROWS, CHUNK_BYTES = 1 << 16, 4 << 20  # limits of one record batch, which a task decodes as a whole
-MOST_ROWS = 1 << 20  # rows of a batch; the sequence number of a message is batch × this + row
+CHUNK_ROWS, CHUNK_BYTES = 1 << 16, 4 << 20  # of one record batch, which a task decodes as a whole
+MOST_ROWS = 1 << 20  # of a batch; the sequence number of a message is batch × this + row
 
 _VERSION, _ROWS, _PAIR = b"penstock.version", b"penstock.rows", b"penstock.pair"
 FIELDS = [
@@ -38,7 +38,7 @@ MERGED_KEYS = KEYS.append(pa.field("batch", pa.int64()))
 
 
 class Rows(NamedTuple):
-    """Rows of a batch before it is written. `queues` are indexes in `names`, `times` are microseconds."""
+    """Rows of a batch. `queues` are indexes in `names`, `times` microseconds."""
 
     message: pa.Array
     queues: pa.Array
@@ -54,14 +54,14 @@ def array_of(values: Any, kind: Any) -> pa.Array:
 
 
 def mask_of(values: Any) -> pa.Array:
-    """Make an array of numpy booleans, also without pandas."""
+    """For booleans, also without pandas."""
     import numpy as np
 
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(np.packbits(values, bitorder="little"))])
 
 
 def numbers_of(array: pa.Array, kind: Any) -> Any:
-    """Return the values of an array without nulls. `to_numpy` would import pandas as well."""
+    """Return the values of an array without nulls. `to_numpy` would also import pandas."""
     import numpy as np
 
     values = array.buffers()[1] if len(array) else None
@@ -110,7 +110,7 @@ def write_file(file: Any, schema: pa.Schema, parts: Iterable[pa.RecordBatch]) ->
 
 
 class OpenedBatch(NamedTuple):
-    """Reader of a batch's file, the hash of its manifest, and the random id that its keys also have."""
+    """Reader of a batch's file, the hash of its manifest, and the random id."""
 
     reader: Any
     manifest: str
@@ -118,10 +118,9 @@ class OpenedBatch(NamedTuple):
 
 
 def opened(file: Any, name: str, *, spool: str | None = None, manifest: str | None = None) -> OpenedBatch:
-    """Return a reader of a batch's file, which checks the bytes that it reads.
+    """Return a reader that checks the bytes that it reads. `spool` and `manifest`: the expected id and hash; None: any.
 
-    `spool` and `manifest` are the expected id and hash; None: any. Raises DamagedFile, also from the reader's own calls, and
-    StorageError for another version.
+    Raises DamagedFile, also from the reader's own calls, and StorageError for another version.
     """
     view = Checked(file, name, spool=spool, manifest=manifest)
     try:
@@ -146,7 +145,7 @@ def counts_of(reader: Any) -> list[int]:
 
 
 def _pair_of(reader: Any) -> str | None:
-    """None for keys of several batches."""
+    """None for merged keys."""
     pair = (reader.schema.metadata or {}).get(_PAIR)
     return None if pair is None else pair.decode()
 
@@ -166,7 +165,7 @@ def _write_keys(file: Any, fields: pa.Schema, columns: list[Any], metadata: dict
 
 
 class Keys(NamedTuple):
-    """Keys in two halves, as numpy arrays. `batch` is the batch of each key in a file of several batches."""
+    """Keys in two halves, as numpy arrays; `batch` is the batch of each merged key."""
 
     left: Any
     right: Any
@@ -178,7 +177,7 @@ NO_KEYS = Keys((), (), None, None)
 
 
 def read_keys(file: Any, name: str, *, spool: str | None = None, merged: bool = False) -> Keys:
-    """`spool` is the expected id; None: any. Raises DamagedFile, and StorageError for another version."""
+    """`spool`: the expected id; None: any. Raises DamagedFile, and StorageError for another version."""
     import numpy as np
 
     fields = MERGED_KEYS if merged else KEYS

@@ -1,11 +1,11 @@
 """Checksums of the spool's files: damage, truncation and swapped files are noticed before Arrow parses anything.
 
-A file is an Arrow IPC file followed by a manifest and 12 bytes. The manifest is JSON with the spool's id, the file's name, the
-size of the IPC file and a CRC-32 of each of its blocks. The last 12 bytes are a mark, and the manifest's length and CRC-32. A
-task with a part of a large file checks the blocks that it reads. The offset contains a hash of the manifest. To change the
-manifest: raise `_VERSION`, and keep reading the previous one.
+An Arrow IPC file is followed by a manifest and 12 bytes. The manifest is JSON with the spool's id, the file's name, the size of
+the IPC file and a CRC-32 of each of its blocks. The last 12 bytes are a mark, and the manifest's length and CRC-32. A task checks
+the blocks that it reads. The offset contains a hash of the manifest. To change the manifest: raise `_VERSION`, and keep reading
+the previous one.
 
-CRC-32 detects every flipped bit and every damage of up to 32 bits in a row. Other damage is missed once in 4 billion times. It
+CRC-32 detects every flipped bit and every damage of up to 32 bits in a row, and misses other damage once in 4 billion times. It
 costs 0.25 ms for each MiB. It protects against accidents, not against a writer that computes it again.
 """
 
@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from ...broker_core.errors import StorageError
 
-BLOCK = 1 << 20  # with larger blocks a task reads more rows of other tasks, with smaller ones the manifest grows
+BLOCK = 1 << 20  # with larger ones a task reads more rows of other tasks, with smaller ones the manifest grows
 _MARK = b"PSUM"
 _END, _END_SIZE = ">4sII", 12  # mark, length and CRC-32 of the manifest; a `struct.Struct` cannot travel to workers by value
-_MOST = 1 << 20  # bytes of a manifest: that of a 2 GiB file has 18 KiB
+_MOST = 1 << 20  # bytes of a manifest; 18 KiB for a file of 2 GiB
 _HASH_BYTES = 8
 _VERSION = 1
 _LOSS = (
@@ -35,11 +35,11 @@ _LOSS = (
 
 
 class DamagedFile(StorageError):
-    """A file whose content has changed. The text names the difference."""
+    """The text names the difference."""
 
 
 class Summing:
-    """File for Arrow to write into: it writes everything to `file`, which its owner closes, and computes the checksums."""
+    """File for Arrow to write into: passes everything to `file`, which its owner closes, and computes the checksums."""
 
     closed = False
 
@@ -75,16 +75,16 @@ class Summing:
 
 
 def written(file: Any, spool: str, name: str, write: Callable[[Any], object]) -> str:
-    """Let `write` write an IPC file into an open file, then append the manifest. Return the manifest's hash."""
+    """Append the manifest to the IPC file that `write` writes into an open file. Return the manifest's hash."""
     summing = Summing(file)
     write(summing)
     return summing.finish(spool, name)
 
 
 class Checked:
-    """File for Arrow to read: the IPC file within an open file. Each block is checked before its bytes are returned.
+    """File for Arrow to read: the IPC file in an open file, with each block checked before it is returned.
 
-    `spool` and `manifest` are the expected id and hash; None: any. The constructor and reads raise DamagedFile.
+    `spool` and `manifest`: the expected id and hash; None: any. The constructor and reads raise DamagedFile.
     """
 
     closed = False
@@ -127,7 +127,7 @@ class Checked:
         return content
 
     def read_buffer(self, count: int) -> pa.Buffer:
-        """Return the next bytes, from a mapped file without a copy."""
+        """Does not copy the bytes of a mapped file."""
         begin, end = self._place, min(self._place + count, self._size)
         if begin < self._first or end > self._first + len(self._last_read):
             self._first = begin // BLOCK * BLOCK

@@ -7,8 +7,8 @@ The order of steps makes a batch the same after any crash:
 3. Accept the messages at the broker. With `settle=committed` this waits until Spark has committed the batch.
 4. Name the file in the offset.
 
-After a crash before step 2 is complete, the broker sends the messages again. After a later crash, the file is the batch, and
-messages that the broker sends again are recognised by their keys.
+After a crash before the end of step 2, the broker sends the messages again. After a later crash, the file is the batch, and
+messages that come again are recognised by their keys.
 
 If triggers have no limit, a thread (`write_ahead`) takes the same steps while Spark works. The next trigger takes all its files.
 """
@@ -40,15 +40,15 @@ from .write_ahead import Ahead
 
 log = logging.getLogger("penstock")
 
-SPOOL_S = 30.0  # seconds for which a spool that cannot be written is tried again, before the query fails
-#: Seconds of silence after an empty drain before an `availableNow` run ends. A broker returns messages of an earlier consumer
-#: only when it notices its end. Artemis sometimes answers a drain of a paged queue 0.01 to 0.34 seconds before its last messages.
+SPOOL_S = 30.0  # for which a spool that cannot be written is tried again, before the query fails
+#: Silence after an empty drain before an `availableNow` run ends. A broker returns messages of an earlier consumer only when it
+#: notices its end. Artemis sometimes answers a drain of a paged queue 0.01 to 0.34 seconds before its last messages.
 EMPTY_S = 0.5
 ENDING_QUIET_S, ENDING_S = 0.1, 3.0  # `QUIET_S` and `GATHER_S` of such a run: its first messages are not urgent
 
 
 class _Batch(NamedTuple):
-    """A batch to write, and the deliveries that it settles."""
+    """A batch to write, and deliveries to accept then."""
 
     rows: batches.Rows
     keys: tuple[Any, Any] | None
@@ -65,7 +65,7 @@ class _Size(NamedTuple):
 
 
 class ForeignConsumer:
-    """A `BrokerConsumer`. A foreign broker has no leases, so its lease state refuses nothing."""
+    """A `BrokerConsumer`. Without leases, its lease state refuses nothing."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -97,16 +97,16 @@ class ForeignConsumer:
 
     @property
     def is_busy(self) -> bool:
-        """True if a run that ends waits for a connected broker: for a drain, for a batch to fill, or for the first connection."""
+        """True if a run that ends waits for a drain, for a batch to fill, or for the first connection."""
         return self._drains and (not self._beginning or self._connecting) and self._intake.away is None
 
     @property
     def _drains(self) -> bool:
-        """True if a trigger without messages asks the broker whether it has more, because no usual trigger follows."""
+        """True if a trigger without messages asks the broker for more, because no usual trigger follows."""
         return self._ending or self._once
 
     def fix_tail(self) -> None:
-        """End as soon as the broker has no messages for a moment."""
+        """The run ends when the broker has no messages for a moment."""
         self._ending = True
 
     def advance(self, start: Mapping[str, Any], *, wait_ms: int, credit: Credit, once: bool = False) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class ForeignConsumer:
             self._returned = offset.batch
             last = self._spool.after(offset.batch)
             if last is None:
-                self._begin(0.0 if offset.is_initial else RECONNECT_S)  # a new query fails quickly: its url or queue may be wrong
+                self._begin(0.0 if offset.is_initial else RECONNECT_S)  # url or queue of a new query may be wrong
                 if self._ended or credit.spent or not self._receive(wait_ms, credit):
                     if self._ended:
                         self._intake.flush()  # this may be the planner's last call
@@ -173,7 +173,6 @@ class ForeignConsumer:
         self._spool.settle(batch)
 
     def _begin(self, seconds: float) -> None:
-        """Try again for some seconds if the broker is away or refuses."""
         patience = Patience(seconds)
         self._beginning = True
         while self._beginning:
@@ -187,7 +186,7 @@ class ForeignConsumer:
                 patience.wait(error)
 
     def _receive(self, wait_ms: int, credit: Credit) -> bool:
-        """Take new messages into `_cut`, within the trigger's limits. False if none came."""
+        """Take new messages into `_cut`, within the trigger's limits. False without any."""
         self._take(0.0 if self._ending else wait_ms / 1000, credit)
         alone = credit.limits(None, exclude=False).alone
         while self._cut is None and self._drains:
@@ -197,7 +196,7 @@ class ForeignConsumer:
                 self._drain()
             self._take(max(0.0, EMPTY_S - (silent_s or 0.0)), credit)
             if self._cut is None and self._intake.waiting and not alone:
-                break  # it exceeds the bytes that another broker has left of this trigger, and is for the next one
+                break  # it exceeds the bytes that another broker has left of this trigger
             if self._cut is None and sum(self._intake.received) == before:  # else only repeated messages came
                 self._ended = self._ending
                 break
@@ -218,9 +217,9 @@ class ForeignConsumer:
         return Gather(ENDING_QUIET_S, ENDING_S) if self._ending else Gather(QUIET_S, GATHER_S)
 
     def _take(self, wait_s: float, credit: Credit, gather: Gather | None = None) -> bool:
-        """Take the messages of one file into `_cut`. False if no new ones come in time, or the next exceeds the credit."""
+        """Take the messages of one file into `_cut`. False if none comes in time, or the next exceeds the credit."""
         if self._cut is not None and not all(self._intake.holds(deliveries) for deliveries in self._cut.deliveries):
-            self._cut = None  # could not be written before the connection was lost: the broker sends all of it again
+            self._cut = None  # the connection was lost before it could be written: the broker sends all of it again
         limits = credit.limits(None, exclude=False)
         most_rows, most_bytes = (FILE_ROWS, FILE_BYTES) if self._unlimited else (batches.MOST_ROWS, WAITING_BYTES)
         rows, size = min(limits.messages or most_rows, most_rows), min(limits.bytes or most_bytes, most_bytes)
@@ -260,7 +259,7 @@ class ForeignConsumer:
         return _Batch(rows, keys, deliveries)
 
     def _before(self, keys: Any) -> Any:
-        """Return the earlier batch of each message: 0 for a new message, -1 for a second copy among these."""
+        """Return the earlier batch of each message; 0: new, -1: a second copy among these."""
         assert self._spool.window is not None
         before = self._spool.window.find(keys.high, keys.low)
         before[copies(keys) & (before == 0)] = -1
@@ -280,11 +279,11 @@ class ForeignConsumer:
                 if self._late and batch > self._spool.committed:
                     held = self._unsettled.setdefault(batch, [])
                     if held and held[0].connection != again.connection:
-                        held.clear()  # of a lost connection, over which they cannot be settled any more
+                        held.clear()  # of a lost connection
                     held.append(again)
                 else:
                     self._intake.accept([again])
-            rest.append(group._replace(ids=group.ids[batch_of <= 0]))  # new, or a copy of a new message: settled with it
+            rest.append(group._replace(ids=group.ids[batch_of <= 0]))  # a copy of a new message is settled with it
         return rest
 
     def _last_of_trigger(self, batch: int, credit: Credit) -> int:
@@ -307,7 +306,7 @@ class ForeignConsumer:
         return self._sizes[number]
 
     def _write_more(self, number: int, until: float, credit: Credit) -> bool:
-        """False if no messages come until then, or the spool refuses them: Spark may make room."""
+        """False if no messages come in time, or the spool refuses them: Spark may make room."""
         left = until - time.monotonic()
         if credit.spent or left <= 0 or not self._may_wait_for_spark():
             return False
@@ -328,7 +327,7 @@ class ForeignConsumer:
             self._intake.enough.wait()
 
     def _write_ahead(self) -> bool:
-        """False if the planner has to go first, and to report errors."""
+        """False if the planner has to go first."""
         sizes = [size for number, size in self._sizes.items() if number > self._returned]
         if sum(size.rows for size in sizes) >= WAITING_ROWS or sum(size.octets for size in sizes) >= WAITING_BYTES:
             return False
@@ -346,7 +345,7 @@ class ForeignConsumer:
         return True
 
     def _may_wait_for_spark(self) -> bool:
-        """True if another file fits the window with the batches that Spark has: a lost connection brings all of them again."""
+        """True if another file fits the window with Spark's batches: a lost connection brings all of them again."""
         window = self._options["dedupeWindow"] if self._late and self._spool.window is not None else None
         return window is None or sum(size.rows for size in self._sizes.values()) + FILE_ROWS <= window
 
@@ -359,7 +358,7 @@ class ForeignConsumer:
         return answered(lambda: self._put(number), SPOOL_S, _may_pass)
 
     def _put(self, number: int) -> _Size:
-        """Write the received messages. Accept them, or keep their deliveries until Spark has committed."""
+        """Write the messages. Accept them, or keep their deliveries until Spark has committed."""
         assert self._cut is not None
         self._spool.put(number, self._cut.rows, self._cut.keys, self._options["maxMessagesPerPartition"])
         message, deliveries, self._cut = self._cut.rows.message, self._cut.deliveries, None

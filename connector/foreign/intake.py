@@ -1,8 +1,8 @@
 """The intake: a thread of the planner that receives ahead of Spark, within limits.
 
 Only this thread uses the connection. Other threads leave requests for it and wake it. When the connection is lost, waiting
-messages are dropped, because the broker sends them again. The thread connects again without a time limit, with growing pauses.
-They are short again after a useful connection: a message was accepted over it, or it lasted longer than the longest pause.
+messages are dropped, because the broker sends them again. The thread connects again without a time limit. Its pauses grow, until
+after a useful connection: a message was accepted over it, or it lasted longer than the longest pause.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from .arrivals import ArrivalGroup, DeliveryIds, OversizedMessage, add, grouped,
 
 log = logging.getLogger("penstock")
 
-ANSWER_S = 30.0  # seconds in which a broker must answer a login or an attach
-#: Credit of a new link, while the size of its messages is unknown, and at most: enough for 50 ms at 100,000 messages a second.
+ANSWER_S = 30.0  # for the answer to a login or an attach
+#: Credit of a new link, while the size of its messages is unknown, and at most: for 50 ms at 100,000 messages a second.
 FIRST_CREDIT, MOST_CREDIT = 100, 5000
-WAITING_ROWS, WAITING_BYTES = 1 << 18, 128 << 20  # messages and bytes that wait here at most, in addition to the links' credit
-FILE_ROWS, FILE_BYTES = 1 << 16, 8 << 20  # messages and bytes that are enough for a file, if no trigger has a limit
-ACCEPTED_TOGETHER = 10_000  # messages in one disposition: a broker does nothing else for a connection while it settles them
+WAITING_ROWS, WAITING_BYTES = 1 << 18, 128 << 20  # that wait here at most, in addition to the links' credit
+FILE_ROWS, FILE_BYTES = 1 << 16, 8 << 20  # enough for a file, if no trigger has a limit
+ACCEPTED_TOGETHER = 10_000  # messages in one disposition, during which a broker does nothing else for a connection
 #: A broker that answers a drain may have to write thousands of outcomes first. One that never answers has sent all its messages.
 #: Every `LOOK_S` seconds the drain ends if a message came, and is repeated later.
 DRAIN_S, LOOK_S = 30.0, 1.0
-SILENCE_S = 5.0  # seconds without a message, after which a broker that cannot drain counts as empty
-MOST_BREAKS = 2  # connections lost in consecutive drains, after which this planner no longer asks the broker to drain
+SILENCE_S = 5.0  # without a message, after which a broker that cannot drain counts as empty
+MOST_BREAKS = 2  # connections lost in consecutive drains, after which the broker is no longer asked to drain
 FLUSH_S = 5.0
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0  # seconds between two attempts to reach a lost broker
-#: Seconds without a new message after which a batch is closed, and seconds after which it is closed although more messages come.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0  # between two attempts to reach a lost broker
+#: A batch is closed after such a time without a message, or after such a time in total.
 QUIET_S, GATHER_S = 0.02, 0.5
-#: From this number on, a pause of `QUIET_S` closes a batch. Artemis sends 20 MiB of a paged queue, and then waits until these
-#: messages are accepted.
+#: From this number on, a pause of `QUIET_S` closes a batch. Artemis sends 20 MiB of a paged queue, and then waits until they are
+#: accepted.
 FEW_ROWS = 5000
 _POLL_S, _DONE_POLL_S = 1.0, 0.05
 
 
 class Gather(NamedTuple):
-    """A batch is closed when no message came for `quiet_s`, or after `most_s`."""
+    """A batch is closed after `quiet_s` without a message, or after `most_s`."""
 
     quiet_s: float
     most_s: float
 
 
 class _Drained(NamedTuple):
-    """An empty drain: messages received before it, calls of `accept` sent before it, and the time of its end."""
+    """An empty drain: messages received and calls of `accept` sent before it, and the time of its end."""
 
     received: int
     settled: int
@@ -75,7 +75,7 @@ class Intake:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._wake_read = self._wake_write = -1
-        self._waking = threading.Lock()  # a closed pipe's number may belong to another file
+        self._waking = threading.Lock()  # the number of a closed pipe may belong to another file
         self._connection: Any = None
         self._links: list[tuple[int, Any]] = []
         self._number = 0
@@ -104,14 +104,14 @@ class Intake:
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
-        # A daemon: a thread that waits for its broker must not keep the planner of a dead driver alive.
+        # It must not keep the planner of a dead driver alive.
         self._thread = threading.Thread(target=self._run, name="penstock-intake", daemon=True)
         self._thread.start()
 
     def take(self, most_rows: int, most_bytes: int, wait_s: float, gather: Gather, *, alone: bool = True) -> list[ArrivalGroup]:
-        """Take waiting messages in order. Wait at most `wait_s` for the first, and by `gather` for more.
+        """Take messages in order. Wait at most `wait_s` for the first, and by `gather` for more.
 
-        A single larger message is taken alone, or left with `alone=False`. Raises the broker's refusal after `RECONNECT_S`, and
+        A larger message is taken alone, or left with `alone=False`. Raises the broker's refusal after `RECONNECT_S`, and
         immediately the error that ended the thread. A broker that is away raises nothing.
         """
         with self._came:
@@ -173,8 +173,8 @@ class Intake:
     def drain(self) -> bool:
         """Let the broker send its remaining messages. Return when it has, or a message came, or after `DRAIN_S`.
 
-        False if it is away. Raises as `take`. RabbitMQ 3 ends the session instead (rabbitmq-server#7119), so it is not asked, nor
-        is a broker that broke off `MOST_BREAKS` times. Such a broker counts as empty after `SILENCE_S` without a message.
+        False if it is away. Raises as `take`. RabbitMQ 3 would end the session (rabbitmq-server#7119), so it is not asked, nor is
+        a broker that broke off `MOST_BREAKS` times. Such a broker counts as empty after `SILENCE_S` without a message.
         """
         done = threading.Event()
         if self._thread is None:
@@ -202,7 +202,7 @@ class Intake:
 
     @property
     def silent_s(self) -> float | None:
-        """Seconds since a drain found the broker empty. None if unknown, or if messages came or were accepted since."""
+        """Time since an empty drain; None if messages came or were accepted since."""
         drained = self._drained
         if drained is None or (drained.received, drained.settled) != (sum(self.received), self._asked):
             return None
@@ -255,7 +255,7 @@ class Intake:
             with suppress(PenstockError), executor_modules.own_errors():
                 while self._requests and self._connection is not None:
                     self._requests.popleft()()
-        except BaseException as error:  # no memory, or a bug: without an error the query would wait forever
+        except BaseException as error:  # without an error the query would wait forever
             self._final = True
             self._drop(error)
         finally:
@@ -285,7 +285,7 @@ class Intake:
             self.waiting += count
             self._octets += octets
             self.received[number] += count
-            # Not each time: hundreds of wake-ups a second would take as long as the messages.
+            # Hundreds of wake-ups a second would take as long as the messages.
             if first or self.waiting >= self._wanted[0] or self._octets >= self._wanted[1]:
                 self._came.notify_all()
             self._update_enough()
@@ -316,7 +316,7 @@ class Intake:
             self._useful = True
 
     def _drain(self, done: threading.Event, *, waited: bool) -> None:
-        """Count a missing answer as one if the planner has waited for it."""
+        """A missing answer counts as one if the planner has `waited`."""
         if self.silent_s is None:
             before = sum(self.received)
             answered = self._drain_links()
@@ -325,7 +325,7 @@ class Intake:
         done.set()
 
     def _drain_links(self) -> bool:
-        """Return when all links have answered, or a message came, or the time is over. True if all have answered."""
+        """True if all links have answered; False if a message came, or the time is over."""
         answered = True
         until = time.monotonic() + (DRAIN_S if self._drains else SILENCE_S)
         if self._drains:
@@ -368,11 +368,11 @@ class Intake:
         self.away, self._useful, self._connected_at = None, False, time.monotonic()
 
     def _lose(self, error: PenstockError) -> None:
-        """Drop the messages that the broker will send again, and wait a little."""
+        """Drop messages that the broker will send again, and pause."""
         if self.away is None:
             log.warning("the links to %s are lost, and will be taken up again: %s", self._access.url, error)
             self.lost += 1
-            # Else the broker only answered, and may refuse again and again.
+            # Otherwise the broker may refuse again and again.
             if self._useful or time.monotonic() - self._connected_at > LONGEST_PAUSE_S:
                 self._pause, self._refused_at = FIRST_PAUSE_S, None
         if isinstance(error, PeerError):
@@ -400,7 +400,7 @@ class Intake:
 
 
 def _attached(connection: Any, queues: Sequence[str], readers: int, selector: str | None) -> list[tuple[int, Any]]:
-    """Return each link with the index of its queue. Raises the broker's refusal."""
+    """Return links with the index of their queue. Raises the broker's refusal."""
     if selector is not None and connection.is_rabbitmq_3:  # it would send messages before it has answered
         raise _without_selectors(connection)
     links = []

@@ -3,9 +3,9 @@
     keys-N.arrow        of batch N
     keys-A-B.arrow      of all batches from A to B, merged from such files after Spark had committed them
 
-A merged file is durable before the files that it replaces are deleted, so after a crash a key may be in files of both kinds. The
-name shows which files to leave out then. Merged files are merged again, like the runs of the window: each has at least twice as
-many keys as the next one. So files are few, and a key is rewritten only a few times.
+A merged file is durable before the files that it replaces are deleted. After a crash, its name shows which files to leave out.
+Merged files are merged again, like the runs of the window: each has at least twice as many keys as the next one. So files are
+few, and a key is rewritten only a few times.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAME = re.compile(r"keys-(\d+)(?:-(\d+))?\.arrow")
 
 
 class Span(NamedTuple):
-    """The first and the last batch whose keys a file has."""
+    """First and last batch of a file."""
 
     first: int
     last: int
@@ -31,7 +31,7 @@ class Span(NamedTuple):
 
 
 class KeyFile(NamedTuple):
-    """A file, and the number of its keys."""
+    """A file with the number of its keys."""
 
     span: Span
     keys: int
@@ -47,7 +47,7 @@ def spans_of(names: Iterable[str]) -> set[Span]:
 
 
 def outermost(spans: Iterable[Span]) -> tuple[list[Span], list[Span]]:
-    """Return the spans in order, and separately the spans that lie within others."""
+    """Return in order the spans that do not lie within others, and the spans that do."""
     outer: list[Span] = []
     within: list[Span] = []
     for span in sorted(spans, key=lambda span: (span.first, -span.last)):
@@ -56,10 +56,7 @@ def outermost(spans: Iterable[Span]) -> tuple[list[Span], list[Span]]:
 
 
 def missing_of(names: Iterable[str], spans: Iterable[Span], files: Container[int]) -> list[str]:
-    """Return the names of missing files of keys whose keys are in no other file.
-
-    `spans` are the existing files. Keys of the batches `files` can be computed again from their messages.
-    """
+    """Return missing files whose keys are not in an existing file (`spans`), nor in the messages of the batches `files`."""
     existing = list(spans)
     wanted = {span.name: span for span in spans_of(names)}
     covered = {
@@ -69,7 +66,7 @@ def missing_of(names: Iterable[str], spans: Iterable[Span], files: Container[int
 
 
 def to_merge(files: Sequence[KeyFile]) -> Sequence[KeyFile]:
-    """Return the newest files, the oldest of them first; none if there are few files."""
+    """Return the newest files, in order; none if there are few files."""
     if len(files) <= MOST_FILES:
         return ()
     place, keys = len(files), 0

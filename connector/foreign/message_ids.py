@@ -1,4 +1,4 @@
-"""Message ids for rows without one. A repeated task gives the same ids, so a broker with duplicate detection drops the copies."""
+"""Message ids for rows without one. A repeated task gives the same ids, so a broker that detects duplicates drops the copies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from ...broker_core.errors import InvalidColumn
 from ...broker_core.messages.columns import STRING_MAP
 
-MAX_PREFIX = 64  # characters for the name of the write, or its digest: Service Bus allows 128 in total
+MAX_PREFIX = 64  # characters; Service Bus allows 128 in total
 
 
 def prefix_of(*parts: object) -> str:
@@ -20,8 +20,8 @@ def prefix_of(*parts: object) -> str:
 def named(rows: pa.RecordBatch, prefix: str, first: int, id_property: str | None) -> pa.RecordBatch:
     """Return validated rows with message ids, durable by default. The id of row i is `prefix` followed by `first` + i.
 
-    `id_property` is an application property that repeats the id. Rows with the column `message` are sent unchanged, except that
-    they become durable. Raises InvalidColumn if they would need the property.
+    `id_property`: an application property that repeats the id. Rows with the column `message` only become durable. Raises
+    InvalidColumn if they would need the property.
     """
     rows = _with(rows, "durable", _durable(rows))
     if "message" in rows.schema.names:
@@ -51,7 +51,7 @@ def _ids(rows: pa.RecordBatch, prefix: str, first: int) -> pa.Array:
 
 
 def _with_property(rows: pa.RecordBatch, name: str, ids: pa.Array) -> pa.Array:
-    """A row that has a property of this name keeps its value."""
+    """Existing properties of this name keep their value."""
     import numpy as np
 
     count = rows.num_rows

@@ -1,4 +1,4 @@
-"""Partitions: which rows of which files."""
+"""Partitions of batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def file_of(batch: int) -> str:
 
 
 class Part(NamedTuple):
-    """Rows `first` up to `end`, which is excluded, of a batch. `manifest` is the hash of its file in the offset."""
+    """Rows of a batch; `end` is excluded. `manifest`: the hash of its file in the offset."""
 
     batch: int
     first: int
@@ -28,7 +28,7 @@ class Part(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class SpoolPartition(InputPartition):
-    """Parts of one file, or of several neighbouring files, in order."""
+    """Parts of neighbouring files, in order."""
 
     spool: str
     parts: tuple[Part, ...]
@@ -39,8 +39,8 @@ def cut(
 ) -> list[SpoolPartition]:
     """Cut batches into partitions of at most `most` rows, and into at least `least` partitions if there are enough rows.
 
-    Sizes differ by one row at most. A task costs Spark 50 ms, so small files share one. If a partition ends within a record
-    batch, two tasks read all of that record batch, which has 4 MiB or one message.
+    Sizes differ by one row at most. A task costs Spark 50 ms, so small files share one. Two tasks read all of a record batch (4
+    MiB or one message) in which a partition ends.
     """
     total = sum(rows.values())
     tasks = max(-(-total // most), min(least, total))

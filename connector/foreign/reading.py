@@ -20,7 +20,7 @@ log = logging.getLogger("penstock")
 
 
 class _FileRows(NamedTuple):
-    """A record batch, its first row in the file of its batch, and the rows to read of it."""
+    """A record batch, its first row in the file, and the rows to read of it."""
 
     batch: int
     row: int
@@ -29,9 +29,9 @@ class _FileRows(NamedTuple):
 
 
 def read_spooled(partition: SpoolPartition, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a partition in order. All rows are checked before the first is yielded.
+    """All rows are checked before the first is yielded. Raises DataLoss for a missing or damaged file.
 
-    Messages that cannot be decoded are set aside in the spool, and left out. Raises DataLoss for a missing or damaged file.
+    Messages that cannot be decoded are set aside in the spool, and left out.
     """
     store = SpoolFiles(partition.spool)
     with ExitStack() as stack:
@@ -71,11 +71,11 @@ def _chunks(file: Any, part: Part) -> list[_FileRows]:
 def _converted(
     batch: pa.RecordBatch, some: range, columns: Sequence[str], store: SpoolFiles, number: int, row: int
 ) -> pa.RecordBatch:
-    """Return the readable messages among some rows of a record batch, which begins at row `row` of its file."""
+    """Return the readable messages among `some` rows of a record batch, which begins at row `row` of its file."""
     sequence = number * batches.MOST_ROWS + row
     decoded, malformed = _decoded(batch.slice(some.start, len(some)), columns, sequence + some.start)
     if malformed:
-        # All of the record batch, which never changes: so a task of another plan of the batch writes the same file.
+        # All of the record batch, so that a task of another plan writes the same file.
         whole = malformed if len(some) == batch.num_rows else _decoded(batch, columns, sequence)[1]
         _set_aside(batch, store, number, row, {at - sequence: reason for at, reason in whole.items()})
         decoded = assembly.readable(decoded, sequence + some.start, malformed)
@@ -83,7 +83,7 @@ def _converted(
 
 
 def _decoded(batch: pa.RecordBatch, columns: Sequence[str], sequence: int) -> tuple[pa.RecordBatch, dict[int, str]]:
-    """Return rows with Spark's columns, and for sequence numbers of undecodable messages the reason."""
+    """Return the columns, and the reason for each undecodable message, by sequence number."""
     cut = conversion.foreign_messages().cut(batch.column("message"))
     malformed: dict[int, str] = {sequence + at: reason for at, reason in cut.refused.items()}
     decoded = assembly.assemble(

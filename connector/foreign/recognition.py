@@ -13,10 +13,7 @@ from .batches import numbers_of
 
 
 def keys_of(message: pa.Array, queues: Any, names: Sequence[str]) -> Any:
-    """`queues` contains the index of each message's queue in `names`.
-
-    A copy in another queue is another message: an exchange has sent it to both.
-    """
+    """`queues`: indexes in `names`. A copy in another queue is another message, which an exchange has sent to both."""
     import numpy as np
 
     salts = [int.from_bytes(blake2b(queue.encode(), digest_size=8).digest(), "big") for queue in names]
@@ -25,7 +22,7 @@ def keys_of(message: pa.Array, queues: Any, names: Sequence[str]) -> Any:
 
 
 def copies(keys: Any) -> Any:
-    """Return for each message whether an earlier one of these has the same key. False without an id."""
+    """Return for each message whether an earlier one has the same key. False without an id."""
     import numpy as np
 
     is_copy = np.zeros(len(keys.high), np.bool_)

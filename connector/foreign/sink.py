@@ -1,8 +1,7 @@
 """The sink for foreign brokers: tasks send their rows and wait until the broker has confirmed each.
 
-At least once: rows stay at the broker when a task or the write fails, and a repeated task sends its rows again. They then have
-the same message ids (`message_ids`), so a broker that detects duplicates drops them. If the broker refuses a row, the task fails
-with the broker's text.
+At least once: rows stay at the broker when a task or the write fails, and a repeated task sends its rows again, with the same
+message ids. If the broker refuses a row, the task fails with the broker's text.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from ..task.batching import halved
 from .attendant import Attendant
 from .message_ids import named, prefix_of
 
-MAX_LINKS = 256  # links of one task whose rows name their queues
+MAX_LINKS = 256  # of one task whose rows name their queues
 
 
 @dataclass(eq=False)
@@ -60,9 +59,9 @@ class _ForeignWriter(SinkWriter):
         return access
 
     def _send(self, batches: Iterator[pa.RecordBatch], *write: object) -> SendReport:
-        """Wait until the broker has accepted each row of a task. An empty task does not connect.
+        """Wait until the broker has accepted each row of a task.
 
-        The message ids begin with `write`.
+        Message ids begin with `write`. An empty task does not connect.
         """
         parts = self._parts(self._named(batches, prefix_of(*write, context.partition())))
         first = next(parts, None)
@@ -71,7 +70,7 @@ class _ForeignWriter(SinkWriter):
         leaving = executor_modules.module("messages.encoding.leaving").leaving
         with executor_modules.own_errors(), self._connected() as connection, Attendant(connection) as attendant:
             links = _Links(connection)
-            for queue, rows in chain((first,), parts):  # Spark's next rows may take minutes: the attendant serves the connection
+            for queue, rows in chain((first,), parts):  # Spark's next rows may take minutes
                 payloads = leaving(rows, 0, 0, {})
                 with attendant.held():
                     links.send(queue, payloads)
@@ -87,7 +86,7 @@ class _ForeignWriter(SinkWriter):
                 count += batch.num_rows
 
     def _parts(self, prepared: Iterator[tuple[pa.Array | None, pa.RecordBatch]]) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield rows with the name of their queue, in order within each queue. Larger batches would not be faster."""
+        """Yield rows with their queue, in order within each. Larger batches would not be faster."""
         chosen = self._options["queue"]
         for queues, rows in prepared:
             for queue, part in ((chosen[0], rows),) if chosen is not None else by_queue(named_in(queues), rows):
@@ -102,7 +101,7 @@ class _ForeignWriter(SinkWriter):
 
 
 class _Links:
-    """The sending links of one task, by queue."""
+    """Sending links of one task, by queue."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection

@@ -3,19 +3,18 @@
 - `owner.json`: the spool's id, the last batch that Spark has committed, the names of required files of keys, and a CRC-32
 - `planner.json`: the planner that uses the spool now
 - `batch-N.arrow`: messages of batch N, until Spark has committed it
-- `keys-N.arrow`: keys of the messages of batch N, by which they are recognised when they come again, while they are in the window
-- `keys-A-B.arrow`: the same for many batches that Spark has committed
+- `keys-N.arrow`, `keys-A-B.arrow`: keys of messages in the window, by which messages that come again are recognised
 - `aside/batch-N/…`: messages that cannot be decoded, for people; no code here deletes them
 
 A batch exists once its file exists. Its keys are written before. The next planner deletes other files that a crash leaves. If the
-keys of another planner lie next to a batch, the batch's own keys are computed again: both files contain the same random id. After
-the batch is deleted, a missing or damaged file of keys stops the query.
+keys next to a batch are another planner's, and so have another random id, they are computed again. After the batch is deleted, a
+missing or damaged file of keys stops the query.
 
 Each planner writes its own token into `planner.json`, and lists the folder after that. A planner that no longer finds its token
 has been replaced. A batch counts once its file exists *and* the planner has found its token after that. So of two planners,
 either the old one sees the new token and gives its batch up, or the new one sees the old one's batch. A planner that finds a name
-taken looks for its token again before it replaces the file. So a replaced planner does harm only if it pauses between two steps,
-or if an object store does.
+taken looks for its token again before it replaces the file. So a replaced planner does harm only if it, or an object store,
+pauses between two steps.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _BATCH = re.compile(r"batch-(\d+)\.arrow")
 
 
 class Spool:
-    """One planner's view of a spool. Without a `window`, messages are not recognised."""
+    """Without a `window`, messages are not recognised."""
 
     def __init__(self, url: str, window: Window | None, *, fail_on_data_loss: bool) -> None:
         self.store = SpoolFiles(url)
@@ -58,14 +57,14 @@ class Spool:
         self._rows: dict[int, int] = {}
         self._manifests: dict[int, str] = {}
         self.files: set[int] = set()  # batches that exist
-        self._key_files: list[KeyFile] = []  # with keys in the window, the oldest first.
-        self._merged: list[str] = []  # names of key files whose keys are also in another file.
-        self.set_aside = 0  # undecodable messages of batches that Spark has committed
+        self._key_files: list[KeyFile] = []  # with keys in the window, the oldest first
+        self._merged: list[str] = []  # key files whose keys are also in another file
+        self.set_aside = 0  # undecodable messages of committed batches
 
     # --- Owner -------------------------------------------------------------------------------------------------------------
 
     def enter(self, offset: SpoolOffset) -> None:
-        """Take up the spool for the query of this offset; later calls compare. Raises WrongOffset, DataLoss, StorageError."""
+        """Take up the spool for this offset's query; later calls compare. Raises WrongOffset, DataLoss, StorageError."""
         if self._owner:
             if not offset.is_initial and offset.spool != self._owner["spool"]:
                 raise WrongOffset(
@@ -87,7 +86,7 @@ class Spool:
                 self.store.delete(name)
         self.files = {int(match[1]) for name in names if (match := _BATCH.fullmatch(name))}
         spans = spans_of(names)
-        # Keys of several batches are in one file only if the owner's file contained them as committed.
+        # Keys are merged only after the owner's file contained their batches as committed.
         owner["committed"] = max([owner["committed"], *(span.last for span in spans if span.first < span.last)])
         self._remember(spans, max(int(owner["committed"]), offset.batch), owner["keys"])
         self.set_aside = aside_files.clear_and_count(self.store, self.files)
@@ -122,7 +121,7 @@ class Spool:
         return owner
 
     def identity(self) -> str:
-        """Return the id before any offset is known. An empty folder becomes a new spool. Raises as `enter`."""
+        """Return the id without an offset. An empty folder becomes a new spool. Raises as `enter`."""
         if self._owner:
             return self.id
         self.store.prepare()
@@ -159,11 +158,11 @@ class Spool:
 
     @property
     def committed(self) -> int:
-        """The last batch that Spark has committed, as far as the spool contains it."""
+        """The last batch that Spark has committed, according to the spool."""
         return int(self._owner["committed"])
 
     def after(self, batch: int) -> int | None:
-        """Return the next existing batch. Raises DataLoss if a later one was committed: the checkpoint is older."""
+        """Return the next existing batch. Raises DataLoss for an older checkpoint."""
         if batch < self.committed:
             self._lost(
                 f"batches {batch + 1} to {self.committed} of the spool {self.store.url} were committed: the checkpoint is older"
@@ -184,11 +183,11 @@ class Spool:
         return max(batch, self.committed, *self.files) + 1
 
     def put(self, batch: int, rows: batches.Rows, keys: tuple[Any, Any] | None, most_rows: int) -> None:
-        """Write a batch; it is durable and counts when this returns. `keys` are arrays, of the messages with an id."""
+        """Write a batch, which is durable and counts when this returns. `keys`: of the messages with an id."""
         self.check_owner()
         counts = batches.chunks(rows.message, most_rows)
         pair = secrets.token_hex(8)
-        if keys is not None:  # also empty ones: they replace those of a replaced planner, and save the next planner a computation
+        if keys is not None:  # also empty ones: they may replace another planner's, and save the next planner a computation
             self._put_new(Span(batch, batch).name, lambda file: batches.write_keys(file, *keys, pair))
         manifest = self._put_new(file_of(batch), lambda file: batches.write(file, rows, counts, pair))
         self.check_owner()
@@ -199,7 +198,7 @@ class Spool:
             self._key_files.append(KeyFile(Span(batch, batch), len(keys[0])))
 
     def _put_new(self, name: str, write: Callable[[Any], object]) -> str:
-        """Write an Arrow IPC file with its checksums; return the hash of its manifest."""
+        """Write an IPC file with checksums; return its manifest's hash."""
         manifest = ""
 
         def checked(file: Any) -> None:
@@ -209,7 +208,7 @@ class Spool:
         try:
             self.store.put(name, checked, new=True)
         except Exists:
-            self.check_owner()  # the file is of a failed attempt, or of a planner that was replaced before the batch counted
+            self.check_owner()  # the file is of a failed attempt, or of a planner that was replaced before its batch counted
             self.store.put(name, checked)
         return manifest
 
@@ -221,11 +220,11 @@ class Spool:
         oldest = None if self.window is None else self.window.oldest
         beyond = [file for file in self._key_files if file.span.last <= batch and (oldest is None or file.span.last < oldest)]
         needed = [file.span.name for file in self._key_files[len(beyond) :] if file.span.last <= batch]
-        # Before the deletion: then deleted batches are known as committed, and their keys are valid.
+        # Before the deletion, so that deleted batches are known as committed, and their keys as valid.
         self._owner = {**self._owner, "committed": batch, "keys": needed}
         try:
             self._put(OWNER, _sealed(self._owner))
-        except DiskFull:  # one batch makes room, and the checkpoint also contains that it is committed
+        except DiskFull:  # a batch makes room, and the checkpoint also shows that it is committed
             self.store.delete(file_of(done[0]))
             self._put(OWNER, _sealed(self._owner))
         used = {file.span for file in self._key_files}
@@ -260,13 +259,13 @@ class Spool:
     def plan(
         self, start: int, end: int, most_rows: int, least: int, manifests: Mapping[int, str] | None = None
     ) -> list[SpoolPartition]:
-        """`manifests` are the hashes in the offset. Raises DataLoss for a missing file, or a damaged one that is read here."""
+        """`manifests`: the hashes in the offset. Raises DataLoss for a missing file, or a damaged one that is read here."""
         known = manifests or {}
         rows = {batch: self._rows_of(batch, known.get(batch)) for batch in range(start + 1, end + 1)}
         return cut(self.store.url, rows, most_rows, least, known)
 
     def _rows_of(self, batch: int, manifest: str | None = None) -> int:
-        """`manifest` is the expected hash of the batch's manifest; None: any."""
+        """`manifest`: the expected hash; None: any."""
         if batch not in self._rows:
             name = file_of(batch)
             file = self.store.open(name)
@@ -296,7 +295,7 @@ class Spool:
     # --- Earlier messages -----------------------------------------------------------------------------------------------------
 
     def _remember(self, spans: set[Span], committed: int, needed: Sequence[str]) -> None:
-        """Read the keys. Delete keys of batches that were never written: their messages were not accepted, and come again.
+        """Read the keys. Delete keys of batches that were never written: their messages come again.
 
         Raises DataLoss for a `needed` file that is missing or damaged.
         """
@@ -329,7 +328,7 @@ class Spool:
             self.store.delete(span.name)
 
     def _keys(self, batch: int) -> batches.Keys:
-        """While a batch exists, its keys are computed again if their file is missing, damaged or of another planner."""
+        """Keys of an existing batch are computed again if their file is missing, damaged or another planner's."""
         span, file_name = Span(batch, batch), file_of(batch)
         file = self.store.open(file_name) if batch in self.files else None
         if file is None:
@@ -348,7 +347,7 @@ class Spool:
             return batches.Keys(left, right, None, batch_file.pair)
 
     def _stored_keys(self, span: Span, *, is_needed: bool = True) -> batches.Keys | None:
-        """Read a file of keys; None if it is missing or damaged. Damage is a loss unless they can be computed again."""
+        """Return None for a missing or damaged file. Damage is a loss if the keys are needed."""
         file = self.store.open(span.name)
         if file is None:
             return None

@@ -1,10 +1,10 @@
 """Files of one folder, local or in an object store, by pyarrow's file systems. A file is complete and durable, or missing.
 
-S3 and Google show only complete objects. A local disk and Azure show a file from its first byte, so there it is written under
-another name and moved. Azure needs a hierarchical namespace for that; pyarrow refuses other accounts. HDFS is refused.
+S3 and Google show only complete objects. On a local disk and in Azure a file is written under another name and moved. Azure needs
+a hierarchical namespace for that; pyarrow refuses other accounts. HDFS is refused.
 
-The files contain whole messages. A new local folder is accessible to its user only. In an existing folder, files and folders are
-also accessible to its group if the folder is, because the accounts of driver and executors may differ.
+The files contain whole messages. A new local folder is accessible to its user only. In a folder that is accessible to its group,
+files and folders are so as well, because the accounts of driver and executors may differ.
 """
 
 from __future__ import annotations
@@ -26,20 +26,17 @@ from ...broker_core.stores.credentials import arrow_file_system
 from ...broker_core.stores.folders import is_local, local_path
 
 PART = ".part"  # ends the name of a file that is being written, on a local disk and in Azure
-_WHOLE, _MOVED = ("s3", "s3a", "gs", "gcs"), ("abfs", "abfss")  # schemes of stores with complete objects only, and of Azure
+_WHOLE, _MOVED = ("s3", "s3a", "gs", "gcs"), ("abfs", "abfss")  # schemes; the second are Azure's
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
 class Exists(Exception):
-    """A file that should be new exists already."""
+    """The name of a new file is taken."""
 
 
 class SpoolFiles:
-    """The folder at `url`: a path, `file:///…`, `s3a://BUCKET/…` or another of the schemes above.
-
-    Nothing is asked before the first call. Errors name the folder and say what to do.
-    """
+    """The folder at `url`: a path, `file:///…`, or a url with a scheme above. Nothing is asked before the first call."""
 
     def __init__(self, url: str) -> None:
         self.url, self.local = url, is_local(url)
@@ -78,7 +75,7 @@ class SpoolFiles:
                 _make_all(root)
 
     def names(self, under: str = "", *, deep: bool = False) -> list[str]:
-        """Return the names of all files, with `deep` also in subfolders."""
+        """`deep`: also in subfolders."""
         from pyarrow import fs
 
         file_system, root = self._place
@@ -102,7 +99,7 @@ class SpoolFiles:
             return int(file_system.get_file_info(f"{root}/{name}").size or 0)
 
     def open(self, name: str) -> Any:
-        """Open a file to read in any order, mapped if possible; None if it is missing."""
+        """Open a file to read in any order, mapped if possible. Return None for a missing file."""
         file_system, root = self._place
         path = f"{root}/{name}"
         with self._errors("read"), suppress(FileNotFoundError):
@@ -110,10 +107,10 @@ class SpoolFiles:
         return None
 
     def put(self, name: str, write: Callable[[Any], object], *, new: bool = False) -> None:
-        """Let `write` write into an open file. When this returns, the file is durable under its name.
+        """Let `write` write into an open file, which is durable when this returns.
 
-        With `new`, raise Exists if the name is taken. A local disk with hard links decides this in one step; object stores are
-        asked before.
+        With `new`, raise Exists if the name is taken: in one step on a local disk with hard links. Object stores are asked
+        before.
         """
         with self._errors("written"):
             (self._put_local if self.local else self._put_whole)(name, write, new)
@@ -143,7 +140,7 @@ class SpoolFiles:
         return os.stat(self._place[1]).st_mode
 
     def _make_file(self, path: str) -> None:
-        """Make an empty file for users who may enter the folder, without regard to the umask. It never has wider rights."""
+        """Make an empty file for users who may enter the folder, without regard to the umask."""
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             if self._mode() & stat.S_IXGRP:
@@ -152,7 +149,7 @@ class SpoolFiles:
             os.close(descriptor)
 
     def _make_folders(self, name: str) -> None:
-        """Make a subfolder and its parents, with the rights of the folder, but without rights for other users."""
+        """Make subfolders with the rights of the folder, but without rights for other users."""
         path = self._place[1]
         for part in name.split("/"):
             path = f"{path}/{part}"
@@ -167,7 +164,7 @@ class SpoolFiles:
         file_system, root = self._place
         if new and file_system.get_file_info(f"{root}/{name}").type != fs.FileType.NotFound:
             raise Exists(name)
-        memory = pa.BufferOutputStream()  # first complete: an aborted stream could leave a part of an object
+        memory = pa.BufferOutputStream()  # an aborted stream could leave a part of an object
         write(memory)
         part = f"{name}.{secrets.token_hex(4)}{PART}" if self._scheme in _MOVED else name
         try:
@@ -216,12 +213,12 @@ def _make_all(path: str) -> None:
         if not os.path.isdir(path):
             raise
     else:
-        with suppress(PermissionError):  # in another user's folder we may have the right to write, but not to read
+        with suppress(PermissionError):  # we may write to another user's folder, but perhaps not read it
             sync(above)
 
 
 def _link(part: str, path: str) -> None:
-    """Give a written file its name if the name is free; in one step if the file system has hard links. Raises Exists."""
+    """Give a file its name if it is free, in one step if the file system has hard links. Raises Exists."""
     try:
         os.link(part, path)
     except FileExistsError:

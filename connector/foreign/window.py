@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class _KeyRun(NamedTuple):
-    """Keys of neighbouring batches, ascending by the first half `left`, and the batch of each key."""
+    """Keys of neighbouring batches, ascending by their first half, and the batch of each."""
 
     left: Numbers
     right: Numbers
@@ -20,7 +20,7 @@ class _KeyRun(NamedTuple):
 
 
 class Window:
-    """Keys of at least the last `limit` messages with an id; up to three times as many are kept."""
+    """Keys of at least the last `limit` messages with an id, and of up to three times as many."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -41,7 +41,7 @@ class Window:
         import numpy as np
 
         batches = np.zeros(len(left), np.int64)
-        order = np.argsort(left)  # searches in neighbouring memory take a third of the time or less
+        order = np.argsort(left)  # searches in neighbouring memory take less than a third of the time
         left, right = left[order], right[order]
         for run in self._runs:
             place = np.minimum(np.searchsorted(run.left, left), len(run.left) - 1)
@@ -50,7 +50,7 @@ class Window:
         return batches
 
     def add(self, batch: int | npt.NDArray[np.int64], left: Numbers, right: Numbers) -> None:
-        """Add the keys of a batch, or of several with the batch of each key. Batches ascend. The oldest keys are removed."""
+        """`batch`: of all keys, or of each; batches ascend. The oldest keys are removed."""
         import numpy as np
 
         if not len(left):

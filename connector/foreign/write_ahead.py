@@ -1,7 +1,7 @@
-"""Files that are written ahead: a thread that continues the planner's work while Spark works on a batch.
+"""A thread that continues the planner's work while Spark works on a batch.
 
-Some brokers send more messages only when the previous ones are accepted (Artemis after 20 MiB of a paged queue). Messages are
-accepted when they are in a file, so without the thread few would come while Spark works.
+Some brokers send more messages only when the previous ones are accepted, and so are in a file (Artemis after 20 MiB of a paged
+queue).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _STOP_S, _POLL_S = 10.0, 0.05
 
 
 class Ahead:
-    """Thread that calls `wait`, then `write`, repeatedly. The planner's calls take a turn, so `write` never runs during one.
+    """Thread that calls `wait`, then `write`, repeatedly, but `write` never during a turn, which the planner's calls take.
 
     If `write` returns False, it is called again only after the next turn. Its error ends the thread, and the next turn raises
     it once; `begin` starts another thread.
