@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,18 +27,17 @@ from ..engine.model.queue import PackedBlock
 from ..engine.model.recordings import NOT_WANTED
 from ..messages import assembly, delivery_key
 from ..messages.columns import arrow_schema
+from ..reading.batches import BatchRequest
 from ..selectors import Presence
 from ..service.broker import BrokerService
 from ..service.missing_rows import MissingRows
 from . import browse_plans
 from .browse_plans import MaySelect, Select
-from .requests import ArchiveFiles, ArchiveTicket, BatchPart, BrowseTicket, PlanBrowse
+from .requests import ArchiveFiles, ArchiveTicket, BrowseTicket, PlanBrowse
 
 ALL_PASSES = 2**62
 DECODED_TOGETHER = 2  # batches, for all readers, so that the queues continue
 
-#: Receives the reasons for messages that cannot be decoded, and are left out, by sequence number.
-SetAside = Callable[[Mapping[int, str]], None]
 Batches = Iterator[pa.RecordBatch]
 
 
@@ -67,6 +66,10 @@ def may_be_beyond(archived: MaySelect, after: int) -> Callable[[PackedBlock], in
         return entry.unrecorded.count + entry.not_wanted
 
     return count
+
+
+def wanted_by(request: BrowseTicket | ArchiveTicket) -> BatchRequest:
+    return BatchRequest(request.columns, request.queue, stored=request.stored)
 
 
 class ArchiveReads:
@@ -106,7 +109,7 @@ class ArchiveReads:
         except errors.ArchiveUnreachable as error:
             raise self._gone(table, queue, share, error) from error
         batches = scan.batches(file, share, request.columns, bounds, request.selector)
-        return self._converted(batches, request.columns, queue, request.stored)
+        return self._converted(batches, wanted_by(request))
 
     def _deletions(self, table: Table, request: ArchiveTicket) -> scan.Deletions | None:
         if request.version is None:
@@ -142,14 +145,12 @@ class ArchiveReads:
         bounds = Bounds(table.queue_id, table.lineages, after, request.first, request.last, request.since, request.until)
         bounds = bounds._replace(outcome=request.outcome)
         batches = self._scan(table, bounds, request.columns, request.selector, missing, presence)
-        return self._converted(batches, request.columns, request.queue, request.stored)
+        return self._converted(batches, wanted_by(request))
 
-    def of_batch(
-        self, queue: str, missing: MissingRows, request: BatchPart, token: bytes, stored: bool, aside: SetAside
-    ) -> Batches:
+    def of_batch(self, missing: MissingRows, request: BatchRequest, *, fail_on_data_loss: bool) -> Batches:
         """Yield messages of a settled batch that the journal no longer has, by their last settlement. Raises DataLoss if one is
-        not in the table either; with `failOnDataLoss=false` the others are yielded."""
-        table = self._service.table(queue)
+        not in the table either; without `fail_on_data_loss` the others are yielded."""
+        table = self._service.table(request.queue)
         wanted = missing.sequences()
         passes = np.zeros(len(wanted), np.int64)  # last recording; 0: not in the table
         if table is not None:
@@ -158,10 +159,10 @@ class ArchiveReads:
                 numbers, recorded = (batch.column(name).to_numpy() for name in ("sequenceNumber", "pass"))
                 np.maximum.at(passes, np.searchsorted(wanted, numbers), recorded)
         gone = wanted[passes == 0]
-        if len(gone) and request.fail_on_data_loss:
+        if len(gone) and fail_on_data_loss:
             raise errors.DataLoss(
-                f"messages of {queue!r} around sequence number {gone[0]} are gone: they are neither in the journal nor in the"
-                " archive; with failOnDataLoss=false a query continues without them"
+                f"messages of {request.queue!r} around sequence number {gone[0]} are gone: they are neither in the journal nor in"
+                " the archive; with failOnDataLoss=false a query continues without them"
             )
         if table is None:
             return
@@ -170,7 +171,7 @@ class ArchiveReads:
             some.add(0, wanted[passes == number])
             bounds = table.of_recording(number)._replace(first=some.first, last=some.last)
             for batch in self._scan(table, bounds, request.columns, None, some):
-                yield from self._converted(iter([batch]), request.columns, queue, stored, token, aside)
+                yield from self._converted(iter([batch]), request)
 
     def of_file(
         self,
@@ -196,8 +197,7 @@ class ArchiveReads:
         presence: Presence | None = None,
     ) -> Batches:
         for listed in files.version(table, bounds).files:
-            file = scan.opened(table.url, listed.path)
-            for batch in self._in_turn(scan.batches(file, listed.share(), columns, bounds, selector, presence)):
+            for batch in self.of_file(table, listed, columns, bounds, selector, presence):
                 if missing is not None and batch.num_rows:
                     batch = batch.filter(pa.array(missing.mask(batch.column("sequenceNumber").to_numpy())))
                 yield batch
@@ -210,10 +210,9 @@ class ArchiveReads:
                 return
             yield batch
 
-    def _converted(
-        self, batches: Batches, columns: list[str], queue: str, stored: bool, token: bytes = b"", aside: SetAside | None = None
-    ) -> Batches:
+    def _converted(self, batches: Batches, request: BatchRequest) -> Batches:
         """While no rows match, regularly yield an empty batch."""
+        columns, queue, token, stored, set_aside = request
         schema = arrow_schema(columns, stored=stored)
         last_yield = time.monotonic()
         for batch in batches:
@@ -232,8 +231,8 @@ class ArchiveReads:
             else:
                 malformed: dict[int, str] = {}
                 rows = assembly.converted(columns, rows, queue, malformed)
-                if malformed and aside is not None:
-                    aside(malformed)
+                if malformed and set_aside is not None:
+                    set_aside(malformed)
                     rows = assembly.readable(rows, numbers, malformed)
             last_yield = time.monotonic()
             yield rows

@@ -29,7 +29,7 @@ from ..selectors import Presence, Selector, parse
 from ..service.broker import BrokerService
 from ..service.matching import evaluated
 from ..service.missing_rows import MissingRows
-from .archive_reads import ArchiveReads, Batches, SetAside, beyond, may_be_beyond
+from .archive_reads import ArchiveReads, Batches, beyond, may_be_beyond, wanted_by
 from .browse_plans import MaySelect, Select, archived, selection
 from .requests import BrowseTicket
 
@@ -52,23 +52,14 @@ class Browses:
             self._service.damage.note(error)
             raise
 
-    def batches(
-        self,
-        slices: Iterable[BlockSlice],
-        columns: list[str],
-        queue: str,
-        token: bytes,
-        stored: bool,
-        aside: SetAside | None = None,
-    ) -> Batches:
+    def batches(self, slices: Iterable[BlockSlice], request: BatchRequest) -> Batches:
         """During a search without matches, regularly yield an empty batch, so that the reader can distinguish it from a broken
         network."""
-        schema = arrow_schema(columns, stored=stored)
+        schema = arrow_schema(request.columns, stored=request.stored)
         for number, portion in enumerate(_portions(iter(slices))):
             if number:
                 yield pa.RecordBatch.from_pylist([], schema)
-            batches = record_batches(self._service.journal, portion, BatchRequest(columns, queue, token, stored, aside))
-            yield from self.noting(batches)
+            yield from self.noting(record_batches(self._service.journal, portion, request))
 
     def wall_time(self) -> datetime:
         return datetime.fromtimestamp(self._service.wall_ms() / 1000, timezone.utc)
@@ -91,7 +82,7 @@ class Browses:
         select, may = selection(request), archived(request)
         table = self._service.table(request.queue) if "archived" in request.states else None
         if table is None and request.recorded_after is None:
-            return self.batches(self._looked(request, select, may, presence), request.columns, request.queue, b"", request.stored)
+            return self.batches(self._looked(request, select, may, presence), wanted_by(request))
         return self._with_recorded(request, table, select, may, presence)
 
     def _with_recorded(
@@ -105,7 +96,7 @@ class Browses:
             yield from self._archive.rows(table, request, presence=presence)
         missing = MissingRows()
         slices = self._looked(request, beyond(select, after), may_be_beyond(may, after), presence, missing)
-        yield from self.batches(slices, request.columns, request.queue, b"", request.stored)
+        yield from self.batches(slices, wanted_by(request))
         table = self._service.table(request.queue) if missing else None
         if table is not None and table.last_recording > after:
             yield from self._archive.rows(table, request, after, missing, presence)
@@ -120,7 +111,7 @@ class Browses:
             return np.flatnonzero([is_there]) + row
 
         slices = self._service.browse(queue, select, sequence, sequence, lambda entry: False)
-        return self.batches(slices, columns, queue, b"", stored)
+        return self.batches(slices, BatchRequest(columns, queue, stored=stored))
 
     def dead_letters(
         self, queue: str, selector: Selector, last: int, presence: Presence | None = None

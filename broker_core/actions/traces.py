@@ -39,6 +39,7 @@ from ..engine.decide.decision import need_queue
 from ..engine.model.queue import PackedBlock
 from ..engine.model.recordings import NO_TABLE
 from ..messages.annotations import DEATH_ERROR, DEATH_QUEUE, DEATH_REASON, DEATH_SEQUENCE
+from ..reading.batches import BatchRequest
 from ..reading.slices import BlockSlice
 from ..security.rights import Right
 from ..selectors import Presence, Selector, parse, presence_of
@@ -64,8 +65,6 @@ COLUMNS = [
 ]
 _QUEUE_ID = "queueId"  # in a table
 _DEATH = {"reason": DEATH_REASON, "queue": DEATH_QUEUE, "sequence": DEATH_SEQUENCE, "error": DEATH_ERROR}
-
-Match = Callable[[str, BlockSlice], npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,7 +300,7 @@ class _BrokerSearch:
         facts = self._service.facts(queue, part.base >> BLOCK_BITS, rows)
         by_place = self._wanted.payload is not None or self._wanted.selector is None
         places = list(zip(part.locations.positions(), part.locations.payload_rows(), strict=True)) if by_place else []
-        for batch in self._call.browses.batches([part], COLUMNS, queue, b"", stored=False):
+        for batch in self._call.browses.batches([part], BatchRequest(COLUMNS, queue)):
             for row in batch.to_pylist():
                 stay = _stay(queue, row, is_recorded=False)
                 if by_place and "messageId" not in stay:

@@ -85,7 +85,7 @@ def _edit(call: ActionCall, change: Callable[[Users], Users]) -> None:
 
     def checked(users: Users) -> Users:
         after = change(users)
-        held = [rights for name in after.users for rights in [after.permissions.get(name, {})]]
+        held = [after.permissions.get(name, {}) for name in after.users]
         if not any(Right.ADMIN in rights for of_user in held for pattern, rights in of_user.items() if not pattern.strip("*")):
             raise errors.InUse("nothing was changed: no user would have the right admin on everything (*) any more")
         return after

@@ -22,6 +22,7 @@ from ..engine.model.groups import in_bucket
 from ..messages import delivery_key
 from ..messages.columns import OUTCOME_COLUMNS, arrow_schema
 from ..reading import mapping
+from ..reading.batches import BatchRequest
 from ..reading.slices import BlockSlice
 from ..service.broker import BrokerService
 from ..service.missing_rows import MissingRows
@@ -81,10 +82,10 @@ class Streams:
         self, request: r.BatchPart, queue: str, slices: Iterable[BlockSlice], missing: MissingRows, *, stored: bool
     ) -> Iterator[Any]:
         token = delivery_key.prefix(request.lease, request.batch, request.epoch)
-        aside = partial(self._set_aside, request)
-        yield from self._browses.batches(slices, request.columns, queue, token, stored, aside)
+        wanted = BatchRequest(request.columns, queue, token, stored, partial(self._set_aside, request))
+        yield from self._browses.batches(slices, wanted)
         if missing:
-            yield from self._archive.of_batch(queue, missing, request, token, stored, aside)
+            yield from self._archive.of_batch(missing, wanted, fail_on_data_loss=request.fail_on_data_loss)
 
     def _set_aside(self, request: r.BatchPart, malformed: Mapping[int, str]) -> None:
         reasons: dict[str, list[int]] = {}
