@@ -51,19 +51,9 @@ class Option(NamedTuple):
     default: Any = None
 
 
-def _whole(least: int, most: int = _MAX_LONG) -> Callable[[str], int]:
+def _whole(least: int, most: int = _MAX_LONG, units: Mapping[str, int] | None = None) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        value = int(text)
-        if not least <= value <= most:
-            raise ValueError
-        return value
-
-    return parse
-
-
-def _united(units: Mapping[str, int], least: int, most: int = _MAX_LONG) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        value = quantities.parse(text, units)
+        value = int(text) if units is None else quantities.parse(text, units)
         if value != int(value) or not least <= value <= most:
             raise ValueError
         return int(value)
@@ -206,9 +196,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("certFile", ANYWHERE, "a file with a certificate in PEM", _given),
     Option("keyFile", ANYWHERE, "a file with the certificate's key in PEM, not encrypted", _given),
     Option("maxMessagesPerTrigger", (STREAM, REPLAY), _COUNT, _whole(1)),
-    Option("maxBytesPerTrigger", (STREAM,), 'a size such as 1048576 or "64m", at least 1', _united(quantities.SIZES, 1)),
+    Option("maxBytesPerTrigger", (STREAM,), 'a size such as 1048576 or "64m", at least 1', _whole(1, units=quantities.SIZES)),
     Option("lease", (STREAM,), "a name up to 255 characters that is not of the form q-<32 hex digits>", _lease),
-    Option("leaseTimeout", (STREAM,), _TIME, _united(quantities.TIMES, 60, MAX_LEASE_TIMEOUT_S)),
+    Option("leaseTimeout", (STREAM,), _TIME, _whole(60, MAX_LEASE_TIMEOUT_S, quantities.TIMES)),
     Option("failOnDataLoss", (STREAM, REPLAY, WRITE), "true or false", _flag, True),
     Option("failOnBrokerLoss", (STREAM,), "true or false", _flag, True),
     # Reading a stream from a foreign broker.
@@ -222,7 +212,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("dedupe", (STREAM,), "messageId or none", _one_of("messageId", "none"), "messageId"),
     Option("dedupeWindow", (STREAM,), _COUNT, _whole(1), 1_000_000),
     Option("minReaders", (STREAM,), "a whole number, 1 to 64", _whole(1, MAX_READERS), 1),
-    Option("maxMessageBytes", (STREAM,), "a size up to 2g, such as 512m", _united(quantities.SIZES, 1, 1 << 31), LARGEST),
+    Option("maxMessageBytes", (STREAM,), "a size up to 2g, such as 512m", _whole(1, 1 << 31, quantities.SIZES), LARGEST),
     Option(
         "mode",
         (STREAM, REPLAY, READ),
@@ -258,7 +248,7 @@ OPTIONS: tuple[Option, ...] = (
     # Writing to a foreign broker.
     Option("duplicateIdProperty", (WRITE,), "the name of an application property, up to 255 characters", _name),
     Option(
-        "sendTimeout", (WRITE,), 'a time such as 60, "60s" or "10m", at least 1 second', _united(quantities.TIMES, 1, 86_400), 60
+        "sendTimeout", (WRITE,), 'a time such as 60, "60s" or "10m", at least 1 second', _whole(1, 86_400, quantities.TIMES), 60
     ),
     # Spark passes its own options to the sink of a stream. A test asks a running Spark for all of them.
     Option("checkpointLocation", (WRITE,), "a path", str),

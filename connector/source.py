@@ -24,7 +24,7 @@ from .spark_versions import (
 )
 from .stream.reader import StreamReader
 from .stream.replay import ReplayReader
-from .stream.start_tracking import StartTracker
+from .stream.start_tracking import StartTracker, TrackedReader
 
 
 @reports_errors
@@ -46,7 +46,7 @@ class AmqpSource(DataSource):
         return (PushdownBatchReader if self._options["pushdown"] else BatchReader)(self._options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        reader: StreamReader | ReplayReader | SeveralReplays
+        reader: TrackedReader
         if self._options["mode"] != "replay":
             reader = StreamReader(self._options, schema)
         else:

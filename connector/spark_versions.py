@@ -84,28 +84,3 @@ except ImportError:
 
         def __init__(self, max_rows: int) -> None:
             self.max_rows = max_rows
-
-
-__all__ = [
-    "HAS_READ_LIMITS",
-    "DataSource",
-    "DataSourceArrowWriter",
-    "DataSourceReader",
-    "DataSourceStreamArrowWriter",
-    "DataSourceStreamReader",
-    "DataSourceStreamWriter",
-    "DataSourceWriter",
-    "EqualTo",
-    "Filter",
-    "GreaterThan",
-    "GreaterThanOrEqual",
-    "InputPartition",
-    "LessThan",
-    "LessThanOrEqual",
-    "ReadAllAvailable",
-    "ReadLimit",
-    "ReadMaxRows",
-    "SupportsTriggerAvailableNow",
-    "WriterCommitMessage",
-    "check_version",
-]

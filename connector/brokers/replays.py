@@ -14,19 +14,20 @@ from pyspark.sql.types import StructType
 
 from ...broker_core.errors import WrongOffset
 from ..identity import check_identities
-from ..offset import INITIAL, BrokersOffset, parse_brokers, parse_replay
+from ..offset import BrokersOffset, parse_brokers, parse_replay
 from ..options import REPLAY, Options
 from ..reporting import reports_errors
-from ..spark_versions import DataSourceStreamReader, InputPartition, ReadLimit, SupportsTriggerAvailableNow
+from ..spark_versions import InputPartition, ReadLimit
 from ..stream.fan_out import rotated
 from ..stream.replay import ReplayReader
+from ..stream.start_tracking import TrackedReader
 from ..task.partition import RecordedPartition
 
 _Result = TypeVar("_Result")
 
 
 @reports_errors
-class SeveralReplays(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class SeveralReplays(TrackedReader):
     """Reader that connects at its first call."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -37,12 +38,6 @@ class SeveralReplays(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ids: list[str] = []
 
     # --- In the planner ------------------------------------------------------------------------------------------------
-
-    def has_begun(self) -> bool:
-        return False
-
-    def initialOffset(self) -> dict[str, Any]:
-        return dict(INITIAL)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return self._readers[0].getDefaultReadLimit()
@@ -73,9 +68,6 @@ class SeveralReplays(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 part.broker_url = self._urls[i]
                 partitions.append(part)
         return partitions
-
-    def commit(self, end: Mapping[str, Any]) -> None:
-        """Do nothing: a replay acquires no messages."""
 
     def stop(self) -> None:
         for reader in self._readers:

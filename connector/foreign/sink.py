@@ -39,7 +39,7 @@ class SendReport(WriterCommitMessage):
 
 
 class _ForeignWriter(SinkWriter):
-    """Common to batch and stream."""
+    """Common to batch and stream. A commit has nothing to do, and an abort cannot take messages back."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         if len(options.urls) > 1:
@@ -132,12 +132,6 @@ class ForeignBatchWriter(_ForeignWriter, DataSourceArrowWriter):
         app = self._options["txnAppId"]
         return self._send(iterator, self._write) if app is None else self._send(iterator, app, self._options["txnVersion"])
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Do nothing: the broker has all messages."""
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Do nothing: sent messages cannot be taken back."""
-
 
 @reports_errors
 class ForeignStreamWriter(_ForeignWriter, DataSourceStreamArrowWriter):
@@ -148,9 +142,3 @@ class ForeignStreamWriter(_ForeignWriter, DataSourceStreamArrowWriter):
         if batch is None:
             raise without_query_id("have the message ids of the first")
         return self._send(iterator, batch.query, batch.number)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing: the broker has all messages."""
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing: sent messages cannot be taken back."""

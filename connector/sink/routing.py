@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -24,13 +25,10 @@ def sent(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatch
     first = next(ready, None)
     if first is None:
         return 0
-
-    def all_of_them() -> Iterator[pa.RecordBatch | tuple[pa.RecordBatch, bytes]]:
-        yield first
-        yield from ready
-
     schema = (first[0] if isinstance(first, tuple) else first).schema
-    reply = client.put({"op": "stage", **stage}, schema, all_of_them(), window=MOST_ROUTED if isinstance(first, tuple) else 8)
+    reply = client.put(
+        {"op": "stage", **stage}, schema, chain((first,), ready), window=MOST_ROUTED if isinstance(first, tuple) else 8
+    )
     return int(reply["messages"]) - int(reply.get("dropped", 0))
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from ...broker_core.client.flight import Client
 from ...broker_core.errors import InvalidColumn
 from ...broker_core.messages import text_checks
-from ..task.batching import coalesce, halved
+from .routing import coalesced
 
 #: `error`: the reason of a rejection, optional.
 COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()}
@@ -23,7 +23,7 @@ COLUMNS = {"delivery": pa.binary(), "outcome": pa.string(), "error": pa.string()
 def stage(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> int:
     """Return the number of outcomes. The last one of a message counts."""
     count = 0
-    for batch in (part for whole in coalesce(batches) for part in halved(whole)):
+    for batch in coalesced(batches):
         for lease, part in by_lease(batch):
             count += int(client.put({"op": "settle", **stage, "lease": lease}, part.schema, [part])["messages"])
     return count

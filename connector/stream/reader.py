@@ -20,18 +20,11 @@ from ..brokers.consumer import BrokersConsumer
 from ..foreign.consumer import ForeignConsumer
 from ..foreign.partition import SpoolPartition
 from ..foreign.reading import read_spooled
-from ..offset import BROKERS, INITIAL
+from ..offset import BROKERS
 from ..options import STREAM, Options
 from ..reporting import reports_errors
 from ..schema import check_source
-from ..spark_versions import (
-    DataSourceStreamReader,
-    InputPartition,
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from ..spark_versions import InputPartition, ReadAllAvailable, ReadLimit, ReadMaxRows
 from ..task.declared import DeclaredRows
 from ..task.partition import LeasePartition
 from ..task.reading import read_leased
@@ -39,12 +32,13 @@ from .consumer import QueuesConsumer
 from .credit import Credit
 from .lease import LONG_POLL_MS
 from .protocols import BrokerConsumer, StreamConsumer
+from .start_tracking import TrackedReader
 
 _NO_LIMIT = 2**63 - 1
 
 
 @reports_errors
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(TrackedReader):
     """Reader that connects at its first call: it is also constructed in planning workers, and pickled into tasks."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -59,9 +53,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def has_begun(self) -> bool:
         return self._consumer().has_begun()
-
-    def initialOffset(self) -> dict[str, Any]:
-        return dict(INITIAL)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Always of one kind, so that only the trigger `once` asks with ReadAllAvailable. The broker enforces the options."""
@@ -98,7 +89,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._kept.close()  # only `fix_tail` was called
             self._kept = None
         if self._kept is None:
-            self._kept = _consumer_of(self._options, several=several)
+            several = several or len(self._options.urls) > 1
+            self._kept = BrokersConsumer(self._options, _of_one_broker) if several else _of_one_broker(self._options)
             if self._ends and offsets:
                 self._kept.fix_tail()
         return self._kept
@@ -112,13 +104,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, LeasePartition)
         access = self._options.access.of(partition.url)
         return self._declared.rows(read_leased(partition, access, columns, fail_on_data_loss))
-
-
-def _consumer_of(options: Options, *, several: bool = False) -> StreamConsumer:
-    """`several`: the checkpoint belongs to several brokers."""
-    if several or len(options.urls) > 1:
-        return BrokersConsumer(options, _of_one_broker)
-    return _of_one_broker(options)
 
 
 def _of_one_broker(options: Options) -> BrokerConsumer:

@@ -27,22 +27,16 @@ from ...broker_core.archive.read.files import File, Table, tasks
 from ...broker_core.client.flight import Client
 from ...broker_core.errors import ArchiveUnreachable, DataLoss, InvalidColumn, WrongOffset
 from ..identity import Identity, identity_of
-from ..offset import INITIAL, ReplayOffset, parse_replay
+from ..offset import ReplayOffset, parse_replay
 from ..options import REPLAY, TIMES, Options, check_times
 from ..reporting import reports_errors
 from ..schema import check_source
-from ..spark_versions import (
-    DataSourceStreamReader,
-    InputPartition,
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from ..spark_versions import InputPartition, ReadAllAvailable, ReadLimit, ReadMaxRows
 from ..suggestions import SelectorHints
 from ..task.archive import bounds_of, read_recorded, version_of
 from ..task.declared import DeclaredRows
 from ..task.partition import RecordedPartition
+from .start_tracking import TrackedReader
 
 #: Messages of one batch without `maxMessagesPerTrigger`: some seconds of reading, which a restart may repeat.
 DEFAULT_MESSAGES = 10_000_000
@@ -52,8 +46,8 @@ WAIT_S = 1.0  # then a query that waits for its pace returns an empty batch, so 
 
 
 @reports_errors
-class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reader that connects at its first call."""
+class ReplayReader(TrackedReader):
+    """Reader that connects at its first call. A replay acquires no messages, so a commit has nothing to do."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         options.check_for(REPLAY)
@@ -80,12 +74,6 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def identity(self) -> Identity:
         return identity_of(self._connected())
-
-    def has_begun(self) -> bool:
-        return False
-
-    def initialOffset(self) -> dict[str, Any]:
-        return dict(INITIAL)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._limit)
@@ -132,9 +120,6 @@ class ReplayReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [
             RecordedPartition(*where, shares, bounds, self._declared.columns, selector) for shares in tasks(files, most, least)
         ]
-
-    def commit(self, end: Mapping[str, Any]) -> None:
-        """Do nothing: a replay acquires no messages."""
 
     def stop(self) -> None:
         if self._client is not None:

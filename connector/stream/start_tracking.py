@@ -15,37 +15,28 @@ query is refused before it reads anything. By default, `availableNow` is one bat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from ...broker_core.errors import LeaseInUse, SparkUnsupported, WrongOffset
 from ..offset import INITIAL
 from ..reporting import reports_errors
-from ..spark_versions import DataSourceStreamReader, InputPartition, ReadAllAvailable, ReadLimit
+from ..spark_versions import DataSourceStreamReader, InputPartition, ReadAllAvailable, SupportsTriggerAvailableNow
 
 WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
 
-class TrackedReader(Protocol):
-    """The calls of Spark 4.2 to a stream reader."""
+class TrackedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reader for the calls of Spark 4.2."""
 
     def has_begun(self) -> bool:
         """True if an earlier query has used the names of this one."""
-        ...
+        return False
 
-    def getDefaultReadLimit(self) -> ReadLimit: ...
-
-    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]: ...
-
-    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]: ...
-
-    def commit(self, end: Mapping[str, Any]) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]: ...
+    def initialOffset(self) -> dict[str, Any]:
+        return dict(INITIAL)
 
 
 @reports_errors
@@ -54,7 +45,7 @@ class StartTracker(DataSourceStreamReader):
 
     def __init__(self, reader: TrackedReader) -> None:
         self._reader = reader
-        self._start: Mapping[str, Any] | None = None  # None: not named so far
+        self._start: dict[str, Any] | None = None  # None: not named so far
         self._was_asked = self._is_beginning = False
 
     def initialOffset(self) -> dict[str, Any]:
@@ -77,7 +68,7 @@ class StartTracker(DataSourceStreamReader):
         limit = ReadAllAvailable() if is_first else self._reader.getDefaultReadLimit()
         return self._reader.latestOffset(INITIAL if self._start is None else self._start, limit)
 
-    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if start == end:
             if self._was_asked and not self._is_beginning and self._start is None:
                 raise _wrapped()
@@ -86,14 +77,14 @@ class StartTracker(DataSourceStreamReader):
         expected = INITIAL if self._start is None else self._start
         if self._was_asked and start != expected and end != self._start:
             raise WrongOffset(
-                f"Spark plans the batch from {dict(start)!r}, and asked for its end when the query was at {dict(expected)!r}:"
+                f"Spark plans the batch from {start!r}, and asked for its end when the query was at {expected!r}:"
                 " start the query again"
             )
         parts = self._reader.partitions(start, end)
         self._start = end
         return parts
 
-    def commit(self, end: Mapping[str, Any]) -> None:
+    def commit(self, end: dict[str, Any]) -> None:
         self._reader.commit(end)
 
     def stop(self) -> None:
