@@ -203,7 +203,6 @@ class BrokersConsumer(FanOut[BrokersOffset, Member, dict[str, Any]]):
     # --- Asking --------------------------------------------------------------------------------------------------------
 
     def _ask(self, members: Iterable[Member], call: Callable[[Member, BrokerConsumer], _Result]) -> dict[Member, _Result]:
-        """Ask side by side."""
         return self._answers({member: member.ask(partial(call, member)) for member in members})
 
     def _answers(self, answers: Mapping[Member, Future[_Result]]) -> dict[Member, _Result]:

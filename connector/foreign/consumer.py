@@ -48,8 +48,6 @@ ENDING_QUIET_S, ENDING_S = 0.1, 3.0  # `QUIET_S` and `GATHER_S` of such a run: i
 
 
 class _Batch(NamedTuple):
-    """A batch to write, and deliveries to accept then."""
-
     rows: batches.Rows
     keys: tuple[Any, Any] | None
     deliveries: list[DeliveryIds]

@@ -101,8 +101,6 @@ class _ForeignWriter(SinkWriter):
 
 
 class _Links:
-    """Sending links of one task, by queue."""
-
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._senders: dict[str, Any] = {}

@@ -371,7 +371,6 @@ def _json(value: Mapping[str, Any]) -> bytes:
 
 
 def _sealed(owner: Mapping[str, Any]) -> bytes:
-    """JSON with a CRC-32 of the other fields."""
     return _json({**owner, "crc32": f"{crc32(_json(owner)):08x}"})
 
 

@@ -59,8 +59,6 @@ def lease_states(client: Client) -> dict[str, LeaseState]:
 
 
 class _Planned(NamedTuple):
-    """The last plan of tasks, and its offsets."""
-
     after: int
     batch: int
     min_partitions: int

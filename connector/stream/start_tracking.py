@@ -29,7 +29,7 @@ WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
 
 class TrackedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reader for the calls of Spark 4.2."""
+    """Reader for the calls of Spark 4.2, which `StartTracker` makes on older versions."""
 
     def has_begun(self) -> bool:
         """True if an earlier query has used the names of this one."""

@@ -4,7 +4,7 @@
 - reading: the record batches of one partition
 - mapping: the broker's segment files, mapped
 - archive: rows of the archive's table
-- connections: a broker connection that consecutive tasks share
+- connections: broker connections that tasks share
 - context: query, batch and attempt of a task
 - batching: record batches of the size that Spark wants
 - declared: rows as the user's schema declares them
