@@ -52,8 +52,7 @@ class _DiscardStages(Request):
 @action("stage.publish", STAGE, object_of(published=COUNT, repeated=BOOL), needs=stage_needs)
 def _publish(call: ActionCall, request: _Publish) -> Reply:
     """Publishes staged messages together."""
-    fields = None if request.key is None else parse_fields("stage.publish: key", request.key, _PublishKey)
-    key = None if fields is None else fields.key("stage.publish")
+    key = None if request.key is None else parse_fields("stage.publish: key", request.key, _PublishKey).key("stage.publish")
     _check_stages("stage.publish", request)
     published, repeated = call.service.submit(
         c.Publish(

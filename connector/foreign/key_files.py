@@ -58,11 +58,12 @@ def outermost(spans: Iterable[Span]) -> tuple[list[Span], list[Span]]:
 def missing_of(names: Iterable[str], spans: Iterable[Span], files: Container[int]) -> list[str]:
     """Return missing files whose keys are not in an existing file (`spans`), nor in the messages of the batches `files`."""
     existing = list(spans)
-    wanted = {span.name: span for span in spans_of(names)}
-    covered = {
-        name for name, span in wanted.items() if any(file.first <= span.first and span.last <= file.last for file in existing)
-    }
-    return [name for name, span in wanted.items() if name not in covered and not (span.first == span.last and span.last in files)]
+    return [
+        span.name
+        for span in spans_of(names)
+        if not any(file.first <= span.first and span.last <= file.last for file in existing)
+        and not (span.first == span.last and span.last in files)
+    ]
 
 
 def to_merge(files: Sequence[KeyFile]) -> Sequence[KeyFile]:

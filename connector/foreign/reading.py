@@ -27,6 +27,11 @@ class _FileRows(NamedTuple):
     content: pa.RecordBatch
     some: range
 
+    @property
+    def sequence(self) -> int:
+        """The sequence number of the record batch's first row."""
+        return self.batch * batches.MOST_ROWS + self.row
+
 
 def read_spooled(partition: SpoolPartition, columns: Sequence[str], fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
     """All rows are checked before the first is yielded. Raises DataLoss for a missing or damaged file.
@@ -37,7 +42,7 @@ def read_spooled(partition: SpoolPartition, columns: Sequence[str], fail_on_data
     with ExitStack() as stack:
         chunks = [chunk for part in partition.parts for chunk in _checked(stack, store, part, fail_on_data_loss)]
         for chunk in chunks:
-            yield _converted(chunk.content, chunk.some, columns, store, chunk.batch, chunk.row)
+            yield _converted(chunk, columns, store)
 
 
 def _checked(stack: ExitStack, store: SpoolFiles, part: Part, fail_on_data_loss: bool) -> list[_FileRows]:
@@ -68,16 +73,13 @@ def _chunks(file: Any, part: Part) -> list[_FileRows]:
     return rows
 
 
-def _converted(
-    batch: pa.RecordBatch, some: range, columns: Sequence[str], store: SpoolFiles, number: int, row: int
-) -> pa.RecordBatch:
-    """Return the readable messages among `some` rows of a record batch, which begins at row `row` of its file."""
-    sequence = number * batches.MOST_ROWS + row
+def _converted(chunk: _FileRows, columns: Sequence[str], store: SpoolFiles) -> pa.RecordBatch:
+    batch, some, sequence = chunk.content, chunk.some, chunk.sequence
     decoded, malformed = _decoded(batch.slice(some.start, len(some)), columns, sequence + some.start)
     if malformed:
         # All of the record batch, so that a task of another plan writes the same file.
         whole = malformed if len(some) == batch.num_rows else _decoded(batch, columns, sequence)[1]
-        _set_aside(batch, store, number, row, {at - sequence: reason for at, reason in whole.items()})
+        _set_aside(chunk, store, {at - sequence: reason for at, reason in whole.items()})
         decoded = assembly.readable(decoded, sequence + some.start, malformed)
     return decoded
 
@@ -98,18 +100,18 @@ def _decoded(batch: pa.RecordBatch, columns: Sequence[str], sequence: int) -> tu
     return decoded, malformed
 
 
-def _set_aside(batch: pa.RecordBatch, store: SpoolFiles, number: int, row: int, reasons: dict[int, str]) -> None:
+def _set_aside(chunk: _FileRows, store: SpoolFiles, reasons: dict[int, str]) -> None:
     """A repeated task writes the same file."""
     rows = sorted(reasons)
-    taken = batch.take(pa.array(rows))
+    taken = chunk.content.take(pa.array(rows))
     columns: dict[str, Any] = {
-        "sequenceNumber": pa.array([number * batches.MOST_ROWS + row + at for at in rows], pa.int64()),
+        "sequenceNumber": pa.array([chunk.sequence + at for at in rows], pa.int64()),
         "reason": pa.array([reasons[at] for at in rows], pa.string()),
         "queue": taken.column("queue").cast(pa.string()),
         "received": taken.column("received"),
         "message": taken.column("message"),
     }
     made = pa.record_batch(columns)
-    store.put(aside_files.file_of(number, row, len(rows)), lambda file: batches.write_file(file, made.schema, [made]))
+    store.put(aside_files.file_of(chunk.batch, chunk.row, len(rows)), lambda file: batches.write_file(file, made.schema, [made]))
     place = f"{store.url}/{aside_files.FOLDER}"
-    log.warning("%d messages of batch %d cannot be decoded (%s), and are in %s", len(rows), number, reasons[rows[0]], place)
+    log.warning("%d messages of batch %d cannot be decoded (%s), and are in %s", len(rows), chunk.batch, reasons[rows[0]], place)

@@ -25,10 +25,8 @@ def sent(client: Client, stage: dict[str, Any], batches: Iterable[pa.RecordBatch
     first = next(ready, None)
     if first is None:
         return 0
-    schema = (first[0] if isinstance(first, tuple) else first).schema
-    reply = client.put(
-        {"op": "stage", **stage}, schema, chain((first,), ready), window=MOST_ROUTED if isinstance(first, tuple) else 8
-    )
+    schema, window = (first[0].schema, MOST_ROUTED) if isinstance(first, tuple) else (first.schema, 8)
+    reply = client.put({"op": "stage", **stage}, schema, chain((first,), ready), window=window)
     return int(reply["messages"]) - int(reply.get("dropped", 0))
 
 

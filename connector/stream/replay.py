@@ -110,11 +110,7 @@ class ReplayReader(TrackedReader):
         if bounds.last is not None and bounds.last < bounds.first:
             return []
         table = self._table(until)
-        files = [
-            file
-            for file in self._listed(until, until.days[0], bounds.first)
-            if file.last >= bounds.first and file.first < until.next
-        ]
+        files = [file for file in self._listed(until, until.days[0], bounds.first) if _may_have(file, bounds)]
         most, least, selector = (self._options[name] for name in ("maxMessagesPerPartition", "minPartitions", "selector"))
         where = (self._connected().endpoint, self._queue, table.url)
         return [
@@ -174,7 +170,8 @@ class ReplayReader(TrackedReader):
         if not listed.files:
             return None
         first, last = min(file.first for file in listed.files), max(file.last for file in listed.files)
-        return self._moved(offset._replace(next=max(bounds.first, first), last=last), max(bounds.first, first))
+        begin = max(bounds.first, first)
+        return self._moved(offset._replace(next=begin, last=last), begin)
 
     def _bounds(self, of: ReplayOffset) -> Bounds:
         """Options other than relative times may change at a restart."""

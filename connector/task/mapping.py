@@ -133,30 +133,23 @@ def assembled(
     measured = ((p, p.rows, p.length, is_encoded(p.columns), p.rows >= LARGE_ROWS) for p in locations)
     for group in assembly.grouped(measured, BATCH_ROWS, BATCH_BYTES):
         malformed: dict[int, str] = {}
-        messages, sequence = _assemble(group, files, columns, queue, malformed)
+        owners = _owners(group)
+        sequence = _sequences(group, owners)
+        messages = assembly.assemble(
+            columns,
+            assembly.joined([_payload(location, files) for location in group]),
+            {
+                "queue": queue,
+                "sequenceNumber": sequence,
+                "enqueuedTime": _each([p.time for p in group], owners),
+                "deliveryCount": _each([p.deliveryCount for p in group], owners),
+            },
+            malformed=malformed,
+        )
         if malformed:
             aside(malformed)
             messages = assembly.readable(messages, sequence, malformed)
         yield messages
-
-
-def _assemble(
-    locations: list[Location], files: dict[str, pa.Buffer], columns: Sequence[str], queue: str, malformed: dict[int, str]
-) -> tuple[pa.RecordBatch, int | pa.Array]:
-    owners = _owners(locations)
-    sequence = _sequences(locations, owners)
-    messages = assembly.assemble(
-        columns,
-        assembly.joined([_payload(location, files) for location in locations]),
-        {
-            "queue": queue,
-            "sequenceNumber": sequence,
-            "enqueuedTime": _each([p.time for p in locations], owners),
-            "deliveryCount": _each([p.deliveryCount for p in locations], owners),
-        },
-        malformed=malformed,
-    )
-    return messages, sequence
 
 
 def _payload(location: Location, files: dict[str, pa.Buffer]) -> pa.RecordBatch:
