@@ -15,7 +15,7 @@ from ..service.broker import BrokerService
 
 
 class Advanced(NamedTuple):
-    """`is_unfinished`: no message matched so far."""
+    """`is_unfinished`: no message matched, and the search is incomplete."""
 
     leased: c.LeasedBatch
     is_unfinished: bool = False

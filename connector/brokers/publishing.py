@@ -166,7 +166,6 @@ class Publishing:
         return text
 
     def _publish(self, broker: str, write: str, attempts: Sequence[int], text: str | None) -> bool:
-        """True for a repetition."""
         request = {"write": write, **relative(attempts), "elsewhere": text, **self._fields}
         return bool(self._call(broker, "stage.publish", request)["repeated"])
 

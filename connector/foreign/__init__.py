@@ -5,7 +5,7 @@ reach, the *spool*. The offset names the file. A message is accepted at the brok
 committed the batch (option `settle`).
 
 - consumer, write_ahead: the planner's side; a thread that writes files while Spark works
-- intake, arrivals: a thread that receives within limits; received messages in columns
+- intake, arrivals: a thread that receives messages; their columns
 - spool, spool_files: the folder of one query; durable files, local or in an object store
 - batches, checksums: the format of a batch's file; its checksums
 - window, recognition, key_files: keys of earlier messages; their computation; their files

@@ -39,7 +39,7 @@ class SendReport(WriterCommitMessage):
 
 
 class _ForeignWriter(SinkWriter):
-    """Common to batch and stream. A commit has nothing to do, and an abort cannot take messages back."""
+    """A commit has nothing to do, and an abort cannot take messages back."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         if len(options.urls) > 1:

@@ -64,7 +64,7 @@ class StageReport(WriterCommitMessage):
 
 
 class SinkWriter:
-    """Common to batch and stream."""
+    """Base of batch and stream."""
 
     _patience_s = 0.0  # of the constructor, for a missing broker of several
 
