@@ -1,4 +1,4 @@
-"""Penstock's errors as AMQP's conditions (2.8.15): one table."""
+"""Penstock's errors as AMQP's conditions (2.8.15)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The AMQP plane: an event loop in its own thread, with listeners and limits."""
+"""An event loop in its own thread, with listeners and limits."""
 
 from __future__ import annotations
 
@@ -190,7 +190,6 @@ class AmqpPlane(PlaneContext):
     # --- requests of operators, from other threads
 
     def connections(self) -> list[dict[str, Any]]:
-        """Describe the open connections."""
         return self._answer(self._described())
 
     async def _described(self) -> list[dict[str, Any]]:
@@ -198,7 +197,6 @@ class AmqpPlane(PlaneContext):
         return [listing.described(socket, self.now(), wall_us, groups_held) async for socket in self._open()]
 
     def consumers(self, queue: str, holders: Collection[int]) -> list[dict[str, Any]]:
-        """Describe these consumers of a queue."""
         return self._answer(self._consumers(queue, holders))
 
     async def _consumers(self, queue: str, holders: Collection[int]) -> list[dict[str, Any]]:
@@ -207,7 +205,6 @@ class AmqpPlane(PlaneContext):
         return [listing.consumer(link, behind, now, wall_us) for link, behind in links if isinstance(link, ConsumerLink)]
 
     def slow_consumers(self) -> Counter[str]:
-        """Count slow consumers by queue."""
         return self._answer(self._slow())
 
     async def _slow(self) -> Counter[str]:
@@ -234,7 +231,7 @@ class AmqpPlane(PlaneContext):
         return False
 
     def _answer(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop, and return its result. Raises ResourceLimit after `ANSWER_S`."""
+        """Run a coroutine in the loop. Raises ResourceLimit after `ANSWER_S`."""
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError:  # the loop is closed
@@ -247,7 +244,7 @@ class AmqpPlane(PlaneContext):
             raise errors.ResourceLimit(f"the AMQP plane has not answered within {ANSWER_S:g} s: try again") from None
 
     def flight_properties(self, user: str) -> Mapping[str, Any]:
-        """Return the properties of our open with the address of the Flight plane, and a token for it if there are users."""
+        """Return properties of our open: the address of the Flight plane, and a token if there are users."""
         if self._flight is None:
             return {}
         scheme, port = self._flight
@@ -292,7 +289,7 @@ class AmqpPlane(PlaneContext):
     # --- the end
 
     def close(self) -> None:
-        """Close all connections with the reason that the broker stops, wait `STOP_GRACE_S` for answers, and close the loop."""
+        """Close all connections, wait `STOP_GRACE_S` for answers, and stop the loop."""
         if self._loop.is_closed():
             return
         self.broker.connections.remove(self)

@@ -25,7 +25,7 @@ LOOKED_AT_BLOCKS = 64  # of one queue in one commit: some milliseconds under the
 
 
 def find(turn: Turn, queue_name: str) -> Queue | None:
-    """Return a queue, None if it is gone. Callers only read it."""
+    """Return a queue, which callers only read; None if it is gone."""
     return turn.state.queues.get(queue_name)
 
 
@@ -47,13 +47,13 @@ def is_freed_by_outcomes(turn: Turn, queue_name: str) -> bool:
 
 
 def lock_timeout(turn: Turn, queue_name: str) -> int:
-    """Return the milliseconds that a link may hold a message, 0 without a limit."""
+    """In milliseconds, 0 without a limit."""
     queue = find(turn, queue_name)
     return 0 if queue is None else queue.rules.lock_timeout
 
 
 class UnsettledMessages(NamedTuple):
-    """Messages that are not settled, and among them the ones that their sender delayed, and the deferred ones."""
+    """Unsettled messages, and among them the ones that their sender delayed, and the deferred ones."""
 
     rows: RowSet
     delayed: RowSet
@@ -65,7 +65,7 @@ class UnsettledMessages(NamedTuple):
 def unsettled_from(
     turn: Turn, queue_name: str, first: int, messages: int, max_bytes: int, group: str | None = None
 ) -> UnsettledMessages:
-    """Return the first messages from sequence number `first` on that are not settled. A larger message is returned alone.
+    """Return the first unsettled messages from sequence number `first` on. A larger message is returned alone.
 
     `group`: None for messages of any group, or of none.
     """
@@ -111,13 +111,12 @@ def group_states(turn: Turn, queue_name: str) -> GroupStates:
 
 
 def group_lock(turn: Turn, queue_name: str, holder: int) -> GroupLock | None:
-    """Return the lock of a group that a link has."""
     queue = find(turn, queue_name)
     return None if queue is None or queue.groups is None else queue.groups.locks.get(holder)
 
 
 def group_names(turn: Turn, queue_name: str, skip: int, count: int) -> list[str]:
-    """Return a page of the groups with messages that are not settled, or with a state."""
+    """Return a page of the groups with unsettled messages or a state."""
     queue = need_queue(turn.state, queue_name)
     names = need_groups(queue).names
     has_messages = names.live(np.arange(names.size)) > 0
@@ -142,25 +141,22 @@ def unlocked(turn: Turn, queue_name: str) -> int:
 
 
 def held(turn: Turn, queue_name: str, holder: int, rows: RowSet) -> RowSet:
-    """Return the rows among these that this holder has."""
     queue = find(turn, queue_name)
     return RowSet() if queue is None else queue.held_by(holder, rows)
 
 
 def is_open(turn: Turn, queue_name: str, holder: int) -> bool:
-    """Return False if the link has ended, or its queue was deleted."""
     queue = find(turn, queue_name)
     return queue is not None and queue.consumers.link(holder) is not None
 
 
 def active_holder(turn: Turn, queue_name: str) -> int | None:
-    """Return the active holder of the queue, 0 without one; None if all holders receive, or if the queue is gone."""
+    """Return the active holder, 0 without one; None if all holders receive, or if the queue is gone."""
     queue = find(turn, queue_name)
     return None if queue is None else queue.consumers.active
 
 
 def has_passed_all(turn: Turn, queue_name: str, holder: int) -> bool:
-    """Return True if this link has looked at every message in the queue."""
     queue = find(turn, queue_name)
     link = None if queue is None else queue.consumers.subscriptions.get(holder)
     if queue is None or link is None:
@@ -182,13 +178,11 @@ def exchange_kind(turn: Turn, exchange_name: str) -> str | None:
 
 
 def rules(turn: Turn, exchange_name: str, queue_name: str) -> dict[int, Binding]:
-    """Return the bindings of one exchange that lead to a queue, by number."""
     exchange = turn.state.exchanges.by_name.get(exchange_name)
     return {} if exchange is None else exchange.bindings_of(queue_name)
 
 
 def bindings(turn: Turn, queue_name: str) -> list[tuple[str, Binding]]:
-    """List the bindings that lead to a queue, each with its exchange."""
     exchanges = turn.state.exchanges
     leading = [(name, exchanges.by_name[name]) for name in exchanges.leading_to(queue_name)]
     return [(name, exchange.bindings[number]) for name, exchange in leading for number in exchange.numbers_of(queue_name, None)]

@@ -1,6 +1,6 @@
 """Connections.
 
-- `sockets`, `dispatcher`: a socket and its login; events of the protocol as calls of links.
+- `sockets`, `dispatcher`: a socket and its login; events of the protocol.
 - `peer`: the connection as its links see it.
 - `containers`: connections by container.
 - `capacity`: limits on unsettled deliveries.

@@ -1,8 +1,8 @@
 """Limits on the unsettled deliveries of a session and of a connection, and the links that wait for capacity.
 
-A link at a limit waits in a line: the session's, or the connection's. When deliveries are settled, as many links are woken as
-there is capacity for, the least recently served first. So a link cannot take all the capacity repeatedly. A woken link may take
-nothing. So if capacity is left after the next commit, more links are woken, twice as many each time.
+A link waits in the line of its session or of its connection. When deliveries are settled, as many links are woken as there is
+capacity for, the least recently served first. A woken link may take nothing. So if capacity is left after the next commit,
+twice as many links are woken each time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ class Capacity:
 
     @property
     def held(self) -> int:
-        """The number of messages that the peer has, or is about to receive."""
         return self._connection.unsettled_sent + self._underway
 
     def held_in(self, session: Session) -> int:
@@ -53,11 +52,10 @@ class Capacity:
         self._underway += change
 
     def free(self, session: Session) -> int:
-        """Count the messages that links of a session may take."""
         return min(self._free(None), self._free(session))
 
     def budgets(self, session: Session) -> tuple[tuple[object, int], ...]:
-        """Return the limits on the messages that links of a session may take, each with the number that is left."""
+        """Return the limits that links of a session share, each with the number of messages that is left."""
         return (self, self._free(None)), (session, self._free(session))
 
     def _free(self, line: Session | None) -> int:
@@ -87,7 +85,7 @@ class Capacity:
                 del self._lines[line]
 
     def gained(self, session: Session) -> None:
-        """Wake links that wait: deliveries of this session were settled, or will not leave."""
+        """Deliveries of this session were settled, or will not leave."""
         if self._places:
             self._let_on(session)
             self._wake()
@@ -105,7 +103,6 @@ class Capacity:
         return place
 
     def _let_on(self, session: Session, least: int = 0) -> None:
-        """Move links from the line of their session to that of the connection."""
         free = self._free(session)
         for _ in range(max(free, least) if free > 0 else 0):
             place = self._first(session)
@@ -115,7 +112,6 @@ class Capacity:
             self._again[session] = None
 
     def _wake(self, least: int = 0) -> None:
-        """Wake as many links as there is capacity for, including woken ones, or `least`."""
         free, before = self._free(None), self._woken
         most = max(free, least) if free > 0 else 0
         while self._woken < most and (place := self._first(None)) is not None:
@@ -126,7 +122,6 @@ class Capacity:
             self._loop.after_all(self._look_again)
 
     def _look_again(self) -> None:
-        """Wake more links if the woken ones have left capacity."""
         woken, self._woken = self._woken, 0
         again, self._again = self._again, {}
         for session in again:

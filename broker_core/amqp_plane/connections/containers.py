@@ -1,7 +1,7 @@
 """Connections by container, and the number of connections of a user.
 
-A container may demand to be connected only once (OASIS *sole connection for container*). Its policy names the connection that is
-closed: the older or the newer one. The policy of the older connection has precedence.
+A container may demand a *sole connection* (OASIS). Its policy closes the older or the newer connection. The policy of the older
+one has precedence.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ class Containers:
         self.users: Counter[str] = Counter()  # their connections
 
     def enter(self, peer: Peer, theirs: Open) -> list[Peer]:
-        """Add a connection that is about to be opened. Returns the connections that it replaces, which the caller closes.
-        Raises Refusal.
-        """
+        """Add a connection before its open. Returns the connections that the caller closes. Raises Refusal."""
         if SOLE in theirs.desired_capabilities:
             asked = (theirs.properties or {}).get(POLICY)
             peer.sole = CLOSE_EXISTING if asked == CLOSE_EXISTING else REFUSE_CONNECTION
@@ -51,7 +49,7 @@ class Containers:
         return replaced
 
     def rename(self, peer: Peer, user: str) -> None:
-        """Count an open connection for another user: its client has logged in by a token."""
+        """Count an open connection for another user, whose token its client has presented."""
         self.leave(peer)
         peer.user = user
         self._peers.setdefault((user, peer.container), []).append(peer)

@@ -1,4 +1,4 @@
-"""The dispatcher of one connection: it turns the events of the protocol machine, from the login on, into calls of links."""
+"""The dispatcher of one connection: it turns the events of the protocol machine into calls of links."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Dispatcher(Peer):
         self.happened(self.log_in(data, now) if self.logging_in else self.connection.events_in(data, now))
 
     def log_in(self, data: bytes, now: float) -> Iterator[events.Event]:
-        """Read octets up to the end of the login; `happened` reads the rest. From any thread, while the loop does not read."""
+        """Read octets up to the end of the login. From any thread, while the loop does not read."""
         access = self.context.access
         # A check of a proof takes microseconds.
         with access.proving if self._sasl.mechanism == SCRAM_SHA_256 else nullcontext():
@@ -100,7 +100,7 @@ class Dispatcher(Peer):
             self.send_soon()  # otherwise the links request a commit if needed: an outcome alone does not
 
     def tick(self, now: float) -> None:
-        """Send heartbeats; give up a peer that is silent. `now`: the plane's clock, seconds."""
+        """Send heartbeats; give up a silent peer. `now`: the plane's clock, seconds."""
         for event in self.connection.tick(now):
             self._handlers[type(event)](event)
         self.transport.send()
@@ -211,7 +211,6 @@ class Dispatcher(Peer):
         self.transport.expect_close()
 
     def lost(self) -> None:
-        """End a peer whose transport is lost."""
         if not self.gone:
             self.gone = True
             self.connection.receive_eof()
@@ -304,7 +303,7 @@ class Dispatcher(Peer):
         self.loop.after_all(answer)
 
     def _on_stolen(self, event: events.Stolen) -> None:
-        """Detach a link whose name another link of the same connection has taken; the peer does not need a detach."""
+        """Detach a link whose name another link of this connection has taken; no detach is sent."""
         endpoint = self.links.get(event.link)
         if endpoint is not None:
             endpoint.stolen = True

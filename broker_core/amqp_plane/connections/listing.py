@@ -48,13 +48,12 @@ def identifier(socket: Transport) -> str:
 
 
 def slow(socket: AcceptedSocket, now: float) -> Iterator[str]:
-    """Yield the queue of each slow consumer of a connection."""
     if socket.peer is not None:
         yield from (endpoint.queue for endpoint in socket.peer.links.values() if _is_slow(endpoint, now))
 
 
 def _is_slow(endpoint: LinkEnd, now: float) -> bool:
-    """Return True if a consumer has settled nothing for `SLOW_S` and can be sent nothing more, while messages wait."""
+    """Return True if a consumer has settled nothing for `SLOW_S`, and can be sent nothing more."""
     return (
         endpoint.activity.still_for(now) > SLOW_S
         and isinstance(endpoint, OutgoingLink)
@@ -66,7 +65,7 @@ def _is_slow(endpoint: LinkEnd, now: float) -> bool:
 
 
 def consumer(endpoint: ConsumerLink, behind: tuple[int, ...], now: float, wall_us: int) -> dict[str, Any]:
-    """Describe a consumer of a queue, with its obstacle: see `ConnectionSource.consumers`."""
+    """Describe a consumer, with its obstacle: see `ConnectionSource.consumers`."""
     peer = endpoint.peer
     return {
         **_link(endpoint, now, wall_us, lambda queue: {}),

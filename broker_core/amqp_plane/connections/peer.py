@@ -1,7 +1,6 @@
 """A connection's peer as its links see it.
 
-Answers about queues (attach, detach, end, close) are effects: they leave after the answers to all earlier frames of the peer. So
-a close is answered when all earlier requests are durable and answered.
+Answers about queues (attach, detach, end, close) are effects: they leave after the answers to all earlier frames of the peer.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ LOGIN_CHANGED = "the user was changed or removed after this login: log in again"
 
 
 class Peer:
-    """A connection's peer. `user` and `container` are known from its open on."""
+    """`user` and `container` are known from the open on."""
 
     settles_first = False  # its messages are settled with their outcome, also if its links ask to settle them
 
@@ -71,7 +70,7 @@ class Peer:
         self.loop.send_soon(self.transport)
 
     def scope_of(self, session: Session) -> str:
-        """Return the scope in which the names of a session's links are unique: the container."""
+        """Return the scope in which the names of a session's links are unique."""
         return self.container
 
     @property
@@ -89,7 +88,6 @@ class Peer:
 
     @property
     def has_valid_login(self) -> bool:
-        """True if the user still has the same password and certificates."""
         return self.context.access.identity(self.user) == self.identity
 
     @property
@@ -114,11 +112,11 @@ class Peer:
         self.context.audit.add(refused_login(self.origin._replace(user=name), error))
 
     def may_use(self, endpoint: LinkEnd) -> bool:
-        """Return False if a link has lost its permission. Messages to the anonymous terminus are checked one by one instead."""
+        """Return False if a link has lost its permission. The anonymous terminus checks each message instead."""
         return endpoint.terminus.named is None or self.may(endpoint.right, endpoint.terminus.named)
 
     def check_rights(self) -> None:
-        """Close the connection, or detach links, if the users file has changed. A peer that has not opened is checked then."""
+        """Close the connection or detach links after a change of the users file. An open checks its peer itself."""
         if not self.opened:
             return
         if not self.has_valid_login:
@@ -167,12 +165,12 @@ class Peer:
     # --- links
 
     def refuse(self, link: Link, error: Error) -> None:
-        """Answer an attach by an attach without terminus, and a detach with the reason."""
+        """Answer an attach by one without terminus, and by a detach with the reason."""
         if self.awaits_attach(link):
             self.say(link, lambda: link.refuse(error.condition, error.description))
 
     def say(self, link: Link, action: Callable[[], None]) -> None:
-        """Send frames that may exceed the peer's limits; if they do, the session ends."""
+        """Send frames. If they exceed the peer's limits, the session ends."""
         try:
             action()
         except LocalProtocolError as error:
@@ -191,11 +189,10 @@ class Peer:
         self.send_soon()
 
     def awaits_attach(self, link: Link) -> bool:
-        """Return True if the link's attach is not answered, and can still be."""
         return link.state in UNANSWERED and link.session.may_send
 
     def when_unblocked(self, session: Session, action: Callable[[], None]) -> None:
-        """Call `action` when the frames that wait for a session's window have left, or when a link of the session ends."""
+        """Call `action` when the session's waiting frames have left, or when a link of the session ends."""
         self._blocked.setdefault(session, []).append(action)
 
     def _unblock(self, session: Session) -> None:
@@ -238,7 +235,6 @@ class Peer:
 
     @property
     def names(self) -> Iterator[str]:
-        """The queues and exchanges of its links, including detached ones."""
         for endpoint in (*self.links.values(), *self.detached.values()):
             if endpoint.opened:
                 yield endpoint.queue
@@ -247,7 +243,7 @@ class Peer:
     def look_at_links(self, now: float, queues: Container[str], exchanges: Container[str]) -> None:
         """Detach the links whose queue or exchange is deleted, and note the deliveries of the others.
 
-        Runs four times a second for every link. `queues`, `exchanges`: the existing ones of `names`.
+        Runs four times a second. `queues`, `exchanges`: the existing ones of `names`.
         """
         for endpoint in [*self.links.values(), *self.detached.values()]:
             if not endpoint.opened:

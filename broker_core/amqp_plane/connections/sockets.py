@@ -31,7 +31,7 @@ STRANGER_READ, READ = 16 << 10, 256 << 10
 
 
 class AcceptedSocket(Transport, asyncio.Protocol):
-    """One accepted socket, as the event loop serves it. `peer` exists once the layers are ready."""
+    """`peer` exists once the layers are ready."""
 
     def __init__(self, plane: AmqpPlane, listener: Listener) -> None:
         layer = stack(plane.tls_context() if listener.tls else None, listener.websocket, listener.subprotocols)
@@ -63,7 +63,7 @@ class AcceptedSocket(Transport, asyncio.Protocol):
             self._begin()
 
     def data_received(self, data: bytes) -> None:
-        """Read octets; if no other socket is ready, their commit runs immediately."""
+        """Read octets. If no other socket is ready, their commit runs immediately."""
         if self.plane.ready.count != 1:
             self._read(data)
             return
@@ -100,7 +100,6 @@ class AcceptedSocket(Transport, asyncio.Protocol):
             self.close()
 
     def _take_source(self) -> None:
-        """Use the address in the header of a proxy."""
         if self._proxy is not None and self._proxy.source is not None:
             self.address, self._proxy.source = self._proxy.source, None
 
@@ -114,7 +113,7 @@ class AcceptedSocket(Transport, asyncio.Protocol):
         self.plane.leave(self)
 
     def pause_writing(self) -> None:
-        """Stop reading as well: `WRITE_BUFFER` is full. The peer has the idle time-out to read on."""
+        """Stop reading as well. The peer has the idle time-out to read on."""
         self.stalled_since = self.plane.now()
         self._stuck_until = self.stalled_since + self.plane.settings.amqp_idle_timeout_s
         self.pause(FULL)
@@ -190,7 +189,6 @@ class AcceptedSocket(Transport, asyncio.Protocol):
     # --- time
 
     def tick(self, now: float) -> None:
-        """Cut off a peer that is too slow; otherwise check heartbeats."""
         if self._stuck_until is not None and now >= self._stuck_until:
             self._cut_off(FULL)
         elif self._deadline is not None and now >= self._deadline:

@@ -21,7 +21,7 @@ class _UnfinishedBytes(NamedTuple):
 
 
 class UnfinishedMessages:
-    """Octets that each connection holds, with limits for a user and for all users. `now`: the plane's clock, seconds."""
+    """Octets that each connection holds. `now`: the plane's clock, seconds."""
 
     def __init__(self, message_bytes: int, now: Callable[[], float]) -> None:
         self._now = now
@@ -31,7 +31,7 @@ class UnfinishedMessages:
         self.octets = 0
 
     def may_keep(self, peer: Peer, octets: int) -> bool:
-        """Set the number of octets that a connection holds. Returns False beyond a limit; the octets still count."""
+        """Set the octets that a connection holds. Returns False beyond a limit; the octets still count."""
         octets = 0 if peer.gone else octets  # its links end one after another
         before = self._held.pop(peer, None)
         more = octets - (before.octets if before is not None else 0)

@@ -1,6 +1,6 @@
 """Layers between a socket and AMQP: `tls`, `websocket`, both or neither (`base`); before them `proxy_protocol`.
 
-The layers have no sockets and no clock: the caller reads, writes, and gives up on a slow peer.
+Layers have no sockets and no clock: the caller reads, writes, and gives up on a slow peer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One interface for every layer, and layers on top of each other.
+"""The interface of layers, and layers on top of each other.
 
-After each call, also after an error, the caller writes `data_to_send`. A layer answers pings and key updates itself, and does not
-limit its output. So the caller must not read from a peer that does not read.
+After each call, also after an error, the caller writes `data_to_send`. A layer does not limit its output, so the caller must not
+read from a peer that does not read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Layer(Protocol):
 
     @property
     def peer_certificate(self) -> dict[str, Any] | None:
-        """Return the client's certificate as `getpeercert` forms it; None unless TLS has one, signed by the context's CA."""
+        """Return the client's verified certificate as `getpeercert` forms it; None without one."""
 
     def receive(self, data: bytes) -> bytes:
         """Return octets for the next layer, possibly none. Raises LayerError."""
@@ -75,7 +75,7 @@ class PlainLayer:
 
 
 class Stack:
-    """A stack of layers, the one at the socket first."""
+    """Layers, the one at the socket first."""
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         self._layers = layers
@@ -93,7 +93,7 @@ class Stack:
         return next((layer.peer_certificate for layer in self._layers if layer.peer_certificate), None)
 
     def receive(self, data: bytes) -> bytes:
-        """Pass octets up through all layers. Raises LayerError, of the highest layer that broke."""
+        """Raises LayerError, of the highest layer that broke."""
         error: LayerError | None = None
         for layer in self._layers:
             if not data:
@@ -110,7 +110,7 @@ class Stack:
         self._layers[-1].send(data)
 
     def close(self) -> None:
-        """Close each layer, the uppermost first, so that its last octets pass through the lower ones."""
+        """Close the uppermost layer first, so that its last octets pass through the lower ones."""
         for layer in reversed(self._layers):
             layer.close()
             self._down()

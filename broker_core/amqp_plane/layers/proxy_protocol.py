@@ -1,7 +1,7 @@
-"""The PROXY protocol, version 2: a proxy sends the address of its client before the first octets of the client.
+"""The PROXY protocol, version 2: a proxy sends the address of its client before the client's first octets.
 
-A header is trusted only from the addresses in the listener's `proxies`, because a client could write any address into it. There,
-each connection begins with a header. Additional fields (TLVs) are skipped: a certificate that a proxy has checked cannot log in.
+Any client could send a header, so only the addresses in the listener's `proxies` are trusted. Their connections all begin with
+one. Additional fields (TLVs) are skipped: a certificate that a proxy has checked cannot log in.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ProxyLayer(PlainLayer):
 
 
 def _source(family: int, block: bytes) -> str | None:
-    """Return the client's address. The addresses of both ends come first, then their ports, then fields."""
+    """Return the client's address. The block has the addresses of both ends, their ports, then fields."""
     if family == UNSPECIFIED:
         return None
     octets = _ADDRESS_OCTETS.get(family)
@@ -83,7 +83,6 @@ def written(host: str, port: int) -> str:
 
 
 def is_proxy(host: str, proxies: tuple[str, ...]) -> bool:
-    """Return True if an address of a socket is in one of the networks."""
     address = ipaddress.ip_address(host.partition("%")[0])
     return any(address in network for network in _networks(proxies))
 

@@ -1,7 +1,7 @@
 """TLS on `ssl.SSLObject`.
 
-asyncio also has TLS, but reads into 256 KiB for each connection, and an idle connection may use at most 100 KiB. OpenSSL releases
-its own buffers when they are empty (Python sets SSL_MODE_RELEASE_BUFFERS).
+asyncio's TLS reads into 256 KiB for each connection, and an idle connection may use at most 100 KiB. OpenSSL releases its own
+empty buffers (Python sets SSL_MODE_RELEASE_BUFFERS).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PIECE = 4 * 1024
 
 
 class TlsLayer:
-    """The server's side of TLS. `context`: with the server's certificate; it decides whether clients must show one."""
+    """The server's side of TLS. `context`: with the server's certificate, and the demand for one of clients."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._in = ssl.MemoryBIO()
@@ -105,7 +105,6 @@ class TlsLayer:
 
 
 def _reason(error: ssl.SSLError) -> str:
-    """Return OpenSSL's reason without its source location."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate is refused: {error.verify_message}"
     return (error.reason or str(error.args[-1])).replace("_", " ").lower()

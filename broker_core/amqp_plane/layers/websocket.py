@@ -1,8 +1,7 @@
-"""AMQP over WebSocket (OASIS amqp-wsb 1.0): the upgrade of HTTP with the subprotocol `amqp`, or with that of a dialect, then the
-octets of AMQP in binary messages.
+"""AMQP over WebSocket (OASIS amqp-wsb 1.0): an HTTP upgrade with a subprotocol, then AMQP in binary messages.
 
-Messages and frames have no meaning of their own: AMQP frames may begin and end anywhere in them. So octets are passed on as they
-come, and the size of a WebSocket frame needs no limit.
+AMQP frames may begin and end anywhere in WebSocket's messages. So octets are passed on as they come, and the size of a
+WebSocket frame needs no limit.
 """
 
 from __future__ import annotations
@@ -35,10 +34,7 @@ class _RefusedRequest(Exception):
 
 
 class WebSocketLayer:
-    """The server's side of one connection. It answers pings, and the peer's close.
-
-    `subprotocols` are accepted; the path of the request does not matter.
-    """
+    """The server's side of one connection. `subprotocols` are accepted; the request's path does not matter."""
 
     peer_certificate = None
 

@@ -1,4 +1,4 @@
-"""The deliveries of one link over time, as an operator sees them: ages, rates and the last settlement."""
+"""The deliveries of one link over time: ages, rates and the last settlement."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Rates(NamedTuple):
 
 
 class Activity:
-    """Noted four times a second for every link, so times are as precise as that. `now`: the plane's clock, seconds."""
+    """Deliveries, noted four times a second. `now`: the plane's clock, seconds."""
 
     __slots__ = ("_held", "_last", "_samples", "_still", "settled_at")
 
@@ -54,7 +54,7 @@ class Activity:
         return 0.0 if self._held is None else now - self._held[1]
 
     def still_for(self, now: float) -> float:
-        """Return the seconds without a sent or settled delivery, while deliveries are unsettled."""
+        """Return the seconds without a sent or settled delivery, while any is unsettled."""
         return 0.0 if self._still is None else now - self._still[2]
 
     @property

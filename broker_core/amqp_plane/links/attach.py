@@ -1,8 +1,7 @@
-"""An attach, from its frame to its answer: read immediately, carried out in the commit, answered when it is durable.
+"""An attach: read immediately, carried out in the commit, answered when it is durable.
 
-A detached link is attached again (2.6.4, 2.6.13, 3.4.6) in one of two ways. An attach without an unsettled map on the session of
-the deliveries *reattaches* the link, and its deliveries keep their ids. Every other attach *resumes* it by both unsettled maps:
-see `resumptions`.
+A detached link is attached again (2.6.4, 2.6.13, 3.4.6) in one of two ways. An attach without an unsettled map on the same
+session *reattaches* it, and its deliveries keep their ids. Every other attach *resumes* it: see `resumptions`.
 """
 
 from __future__ import annotations
@@ -43,10 +42,7 @@ MakeEndpoint = Callable[[Peer, ConnectionTransactions, Any, Attach], LinkEnd]
 
 
 def attach(peer: Peer, transactions: ConnectionTransactions, make: MakeEndpoint, event: events.Attached) -> None:
-    """Read the peer's attach. The link exists from now on: later frames of the peer find it.
-
-    `make` returns our end of the link: `endpoint_of`, or a dialect's.
-    """
+    """Read the attach. From now on, later frames of the peer find the link. `make` returns our end of it."""
     link, theirs, settings = event.link, event.attach, peer.context.settings
     if sum(len(session.remote_links) for session in peer.connection.remote_sessions.values()) > 2 * settings.amqp_max_links:
         # Refused links that the peer does not detach cost as much as others.
@@ -182,7 +178,6 @@ def _answer(peer: Peer, endpoint: LinkEnd, theirs: Attach) -> None:
 
 
 def _hint(peer: Peer, terminus: SourceTerminus) -> dict[str, Value]:
-    """Return the property of our attach with the fields that the selector may mean."""
     selector = terminus.asked.selector
     if selector is None or peer.connection.remote_max_frame_size < HINT_FRAME:
         return {}
@@ -208,7 +203,7 @@ def _resume(turn: Turn, former: Resumable, endpoint: Resumable, theirs: Attach) 
 
 
 def _unsettled_map(endpoint: LinkEnd, theirs: Attach) -> tuple[dict[bytes, DeliveryState | None] | None, bool]:
-    """Return the unsettled map of our attach, and whether it is incomplete. Called when all earlier answers have left."""
+    """Return the unsettled map of our attach, and whether it is incomplete."""
     known = {} if endpoint.attached_again else endpoint.known_unsettled(theirs)
     if not known:
         return None, False

@@ -18,7 +18,7 @@ from .termini import SourceTerminus
 
 
 class BrowserLink(OutgoingLink):
-    """Link with distribution mode *copy* (3.3). Every browser sees all waiting messages; outcomes change nothing."""
+    """Link with distribution mode *copy* (3.3). It sees all waiting messages; outcomes change nothing."""
 
     acquires = False
     looks_anyway = True  # it may also show messages that others hold

@@ -1,6 +1,6 @@
 """A link that acquires messages, and holds them until the receiver settles them or the link ends.
 
-Acquired messages that have not left (`_unsent`, `_backlog`) go back when the link ends, which does not count as an attempt.
+At its end, messages that have not left (`_unsent`, `_backlog`) go back without an attempt.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ log = logging.getLogger("penstock.amqp")
 
 
 class ConsumerLink(OutgoingLink, Resumable):
-    """Link that acquires messages. `holder` is its number in the engine."""
+    """`holder` is the number of the link in the engine."""
 
     right = Right.RECEIVE
     successor: ConsumerLink | None
@@ -67,7 +67,6 @@ class ConsumerLink(OutgoingLink, Resumable):
 
     @property
     def current(self) -> ConsumerLink:
-        """The link that has its deliveries now."""
         return self if self.successor is None else self.successor.current
 
     def begin(self, turn: Turn) -> None:
@@ -86,11 +85,10 @@ class ConsumerLink(OutgoingLink, Resumable):
         return disposition_of(state, (self.default or RETURNED) if settled else None, self.context.wall_ms())
 
     def _answer_to(self, state: DeliveryState | None) -> Any:
-        """Return the state that answers a receiver's outcome."""
         return in_short(state) if isinstance(state, TERMINAL) else Released()
 
     def answer_in(self, state: TransactionalState) -> Any:
-        """Return the state that answers an outcome in a transaction, when that is committed."""
+        """Return the state that answers an outcome when its transaction is committed."""
         return state.outcome
 
     def retired(self, turn: Turn, deliveries: list[Delivery], error: errors.PenstockError | None) -> None:
@@ -116,8 +114,7 @@ class ConsumerLink(OutgoingLink, Resumable):
     def _look_at_locks(self, turn: Turn) -> None:
         """Drop messages whose lock has ended: others may hold them by now (Q14).
 
-        Their deliveries end before the link acquires again. Otherwise the same message would come with the tag of an open
-        delivery.
+        Their deliveries end first, so that a message that comes again finds its tag free.
         """
         before, self._locks_ended = self._locks_ended, queue_reads.unlocked(turn, self.queue)
         if self._locks_ended == before:
@@ -131,17 +128,15 @@ class ConsumerLink(OutgoingLink, Resumable):
                 self._lapsed.setdefault(acquisition, set()).update(tags_of(lost))
 
     def _still_held(self, turn: Turn, tags: list[bytes]) -> set[bytes]:
-        """Return the tags of messages that the link still holds."""
         numbers = set(tags_of(queue_reads.held(turn, self.queue, self.holder, rows_of_tags(tags))))
         return {tag for tag in tags if tag[:NUMBER] in numbers}
 
     def _divided(self, turn: Turn, deliveries: list[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
-        """Divide deliveries into held and lost ones."""
         held = self._still_held(turn, [delivery.tag for delivery in deliveries])
         return [d for d in deliveries if d.tag in held], [d for d in deliveries if d.tag not in held]
 
     def _end_lost(self, lost: list[Delivery]) -> None:
-        """End deliveries whose lock has ended, and report their end to a receiver that has not settled them."""
+        """End deliveries whose lock has ended, and report it to a receiver that has not settled them."""
         for delivery in lost:
             delivery.state = self._lost_state
         waiting = [delivery for delivery in lost if not delivery.settled and not delivery.remote_settled]
@@ -235,7 +230,6 @@ class ConsumerLink(OutgoingLink, Resumable):
         self._forget_backlog()
 
     def return_unsent(self) -> None:
-        """Give back all messages that have not left yet."""
         several = list(self._unsent.values())
         self._lapsed.clear()
         for rows in several:
@@ -247,7 +241,6 @@ class ConsumerLink(OutgoingLink, Resumable):
             self.loop.has_capacity(self)
 
     def _keep_ready(self, held: set[bytes]) -> None:
-        """Drop ready messages that are no longer held."""
         ready_messages = deque(ready for ready in self._backlog if ready[0] in held)
         self._add_underway(len(ready_messages) - len(self._backlog))
         self._backlog = ready_messages
@@ -323,7 +316,7 @@ class ConsumerLink(OutgoingLink, Resumable):
             self.loop.when_durable(end, lambda: self.settled(deliveries))
 
     def settled(self, deliveries: list[Delivery]) -> None:
-        """Send the state of deliveries to a receiver that waits for it, and use the freed capacity."""
+        """Report the state of deliveries to a receiver that waits for it, and use the freed capacity."""
         waiting = [d for d in deliveries if not d.settled and not d.remote_settled]
         if waiting and self.may_tell:
             self.session.dispose(waiting, waiting[0].state)
@@ -366,11 +359,10 @@ class ConsumerLink(OutgoingLink, Resumable):
         self.execute(turn, c.Unsubscribe(self.queue, self.holder, cause, default.outcome, begun))
 
     def begun(self) -> RowSet:
-        """Return the messages that its receiver may have begun to work on."""
         return rows_of(self.progress.begun(self.link))
 
     def _return_unsent(self, turn: Turn) -> None:
-        """Give back acquired messages that have not left. Resumed messages have left before."""
+        """Give back acquired messages that have not left. Resumed ones have left before."""
         self.resumptions.begin_again()
         resumed = rows_of_tags(list(self.resumptions.waiting))
         damaged = queue_reads.held(turn, self.queue, self.holder, self._damaged)  # an operator may have discarded some
@@ -438,7 +430,7 @@ class ConsumerLink(OutgoingLink, Resumable):
             self._dispose(turn, disposition, rows_of_tags(several))
 
     def _give_back_lost(self, turn: Turn, tags: list[bytes], begun: RowSet) -> None:
-        """Give back deliveries that are missing in the receiver's map, as when a link ends, but never into the archive."""
+        """Give back deliveries that the receiver's map lacks, as when a link ends, but never into the archive."""
         default, rows = left_behind(self.default), rows_of_tags(tags)
         if default.cause is not None and default.cause is not Cause.LINK_LOST:
             self._dispose(turn, default, rows)
@@ -462,7 +454,7 @@ class ConsumerLink(OutgoingLink, Resumable):
         self.resumptions.name_only(named)
 
     def execute(self, turn: Turn, command: c.Command[Any]) -> None:
-        """Execute a command of this link. A refusal concerns this link alone. Raises StorageError."""
+        """Execute a command, whose refusal concerns this link alone. Raises StorageError."""
         try:
             turn.execute(command)
         except errors.NotFound:  # the queue was deleted with its messages

@@ -1,7 +1,7 @@
-"""The mapping from AMQP's delivery states (3.4) to the engine's dispositions, and from tags to messages.
+"""AMQP's delivery states (3.4) as the engine's dispositions, and tags as messages.
 
-A delivery's tag begins with its message's sequence number, eight octets big-endian. So an outcome names its message without a
-table. A dialect's tags are longer.
+A delivery's tag begins with its message's sequence number, eight octets big-endian, so no table is needed. A dialect's tags are
+longer.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def disposition_of(state: DeliveryState | None, default: DeliveryEnd | None, now
 
 
 def _retry(time: Any, delay: Any, otherwise: Any) -> Retry | None:
-    """Return when a receiver wants the message to be delivered again: RabbitMQ's clients use the annotations of delayed messages.
+    """Return when the receiver wants the message again, by annotations that RabbitMQ's clients use.
 
     `otherwise`: a delay for queues without a delay of their own.
     """
@@ -66,7 +66,7 @@ def _retry(time: Any, delay: Any, otherwise: Any) -> Retry | None:
 
 
 def left_behind(default: DeliveryEnd | None) -> DeliveryEnd:
-    """Return the outcome of messages that a link holds at its end: its source's default, or lost with the link."""
+    """Return the outcome of messages that a link holds at its end."""
     if default is None:
         return DeliveryEnd(cause=Cause.LINK_LOST)
     cause = Cause.MODIFIED_BY_DEFAULT if default.cause is Cause.MODIFIED else default.cause
@@ -89,7 +89,6 @@ def rows_of_tags(tags: list[bytes]) -> RowSet:
 
 
 def rows_of_numbers(numbers: list[int]) -> RowSet:
-    """Return the rows of sequence numbers in any order."""
     return RowSet.of_sequences(np.unique(np.array(numbers, np.int64)))
 
 

@@ -1,4 +1,4 @@
-"""Our end of a link and its terminus: the bases of all links and of all termini."""
+"""Our end of a link and its terminus: the bases of all of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Expiry(NamedTuple):
         return cls(asked.expiry_policy, min(asked.timeout, longest))
 
     def begins(self, moment: int) -> bool:
-        """Return True if the timeout begins at DETACHED, SESSION_ENDED or CONNECTION_ENDED."""
+        """`moment`: DETACHED, SESSION_ENDED or CONNECTION_ENDED."""
         return moment >= _BEGINS_AT[self.policy]
 
     def ends(self, moment: int) -> bool:
@@ -51,10 +51,8 @@ class Expiry(NamedTuple):
 
 
 class Terminus:
-    """Terminus of a link.
-
-    `queue`: the queue of its messages; "" for an exchange or the anonymous terminus. `named`: the node on which the user needs a
-    right; None if each message names a node.
+    """`queue`: of its messages; "" for an exchange or the anonymous terminus. `named`: the node on which the user needs a right;
+    None if each message names one.
     """
 
     receives = makes = False
@@ -70,7 +68,7 @@ class Terminus:
         self._links: list[tuple[str, int]] = []
 
     def granted(self, asked: object) -> Expiry:
-        """Grant the expiry that an attach asks for, within limits. A node that belongs to its connection ends with it."""
+        """Grant an expiry within limits. A node that belongs to its connection ends with it."""
         if not isinstance(asked, (Source, Target)):
             return Expiry()
         granted = Expiry.granted(asked, self.peer.context.settings.amqp_max_expiry_timeout_s)
@@ -88,14 +86,14 @@ class Terminus:
             self._enter(turn, self.queue, makes=self.makes)
 
     def _enter(self, turn: Turn, node: str, *, makes: bool = False) -> None:
-        """Count the link for the lifetime of a node. Raises PenstockError if the node belongs to another connection."""
+        """Count the link for the lifetime of a node. Raises PenstockError if another connection owns it."""
         if queue_reads.lifetime(turn, node) != "permanent":
             owner = self.peer.identifier if self.owned or not makes else None
             link, _ = turn.execute(c.OpenLink(node, makes, self.receives, owner))
             self._links.append((node, link))
 
     def close(self, turn: Turn, *, closed: bool) -> Error | None:
-        """Close the terminus of an ended link. `closed`: by a closing detach. Returns an error for our detach."""
+        """Close after the link's end. `closed`: by a closing detach. Returns an error for our detach."""
         for node, link in self._links:
             turn.execute(c.CloseLink(node, link))
         return None
@@ -131,13 +129,13 @@ class LinkEnd:
 
     @property
     def may_tell(self) -> bool:
-        """True if outcomes can be sent: until we have answered the end of the link, or, if it is detached, of its session."""
+        """True until we have answered the end of the link, or, if it is detached, of its session."""
         is_attached = self.link.state in (LinkState.ATTACHED, LinkState.VIOLATED, LinkState.DETACH_RCVD) or self.detached
         return is_attached and self.session.may_send
 
     @property
     def key(self) -> Key:
-        """The link's unique name. It contains the user, so that other users cannot steal the link by its container id."""
+        """The key contains the user, so that other users cannot steal the link by its container id."""
         return self.peer.user, self.peer.scope_of(self.session), self.link.role, self.link.name
 
     @property
@@ -145,12 +143,12 @@ class LinkEnd:
         return not self.ended and self.link.state is LinkState.ATTACHED and self.session.may_send
 
     def open(self, turn: Turn, answer: Callable[[Turn], None]) -> None:
-        """Let the attach be answered, since it is carried out. A dialect's link may wait before it calls `answer`."""
+        """Let the attach be answered. A dialect's link may wait before it calls `answer`."""
         answer(turn)
 
     @abstractmethod
     def disposed(self, deliveries: list[Delivery], state: DeliveryState | None, settled: bool) -> None:
-        """Carry out the peer's delivery state for some deliveries of this link."""
+        """Carry out the peer's delivery state for deliveries of this link."""
 
     def asked(self) -> None:
         """Note the requests of a flow that names this link. `flowed` comes after that."""
@@ -166,7 +164,7 @@ class LinkEnd:
         """Leave out of our unsettled map the deliveries that it has no room for."""
 
     def _await_window(self) -> None:
-        """Wait for the session's window. A flow that opens it may name another link."""
+        """Wait for the session's window. A flow for another link may open it."""
         self.peer.squeezed.setdefault(self.session, {})[self] = None
 
     def _leave_window(self) -> None:
@@ -186,7 +184,7 @@ class LinkEnd:
             self.detach_error = self.terminus.close(turn, closed=self.closed)
 
     def forget_deliveries(self) -> None:
-        """Forget the link's deliveries, although its peer may never answer the detach."""
+        """Forget deliveries: the peer may never answer the detach."""
         self.link.forget_all()
         self.peer.capacity.gained(self.session)
 
@@ -198,21 +196,18 @@ class Resumable(LinkEnd):
 
     @property
     def keeps(self) -> bool:
-        """True if it may outlive its link now."""
         return True
 
     @property
     @abstractmethod
     def unsettled(self) -> int:
-        """The number of deliveries that are kept for a peer that may come back."""
+        """The deliveries that are kept for a peer that may come back."""
 
     @property
     def idle(self) -> bool:
-        """True if there is nothing to resume."""
         return not (self.unsettled or self.terminus.lasts)
 
     def is_there(self, turn: Turn) -> bool:
-        """Return True if its queue still has it as a consumer."""
         return True
 
     @abstractmethod
@@ -224,8 +219,8 @@ class Resumable(LinkEnd):
 
     @abstractmethod
     def go_on(self, turn: Turn, former: Any) -> None:
-        """Continue with the deliveries of the former link of this type, on the same session."""
+        """Continue with the deliveries of a former link on the same session."""
 
     @abstractmethod
     def resume(self, turn: Turn, former: Any, theirs: Attach) -> None:
-        """Resume the deliveries of the former link of this type by both unsettled maps."""
+        """Resume the deliveries of a former link by both unsettled maps."""

@@ -1,4 +1,4 @@
-"""A link on which a client sends: its messages are enqueued, and each is confirmed when it is durable.
+"""A link on which a client sends. Each message is confirmed when it is durable.
 
 Credit is a window of unconfirmed messages, so that they are bounded even if the disk is slow.
 """
@@ -51,7 +51,6 @@ class IncomingLink(Resumable):
 
     @property
     def window(self) -> int:
-        """The number of messages that may be unconfirmed."""
         return self.context.settings.amqp_credit
 
     @property
@@ -87,7 +86,6 @@ class IncomingLink(Resumable):
         self._route(deliveries, transaction)
 
     def _without_others(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Refuse deliveries whose `user-id` names another user; return the others."""
         user = self.peer.user.encode()
         others = {d: named for d in deliveries if (named := user_id_of(d.payload)) is not None and named != user}
         for delivery, named in others.items():
@@ -100,7 +98,7 @@ class IncomingLink(Resumable):
         self.refused(deliveries, refusal)
 
     def _resumed(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Send the outcome of resumed deliveries in our unsettled map again. Returns the new deliveries."""
+        """Repeat the outcomes of resumed deliveries. Returns the new deliveries."""
         for delivery in [d for d in deliveries if d.resumed]:
             self._unconfirmed -= 1
             delivery.payload = b""
@@ -154,14 +152,13 @@ class IncomingLink(Resumable):
             self._give_up(settled, rejection)
 
     def _fail(self, delivery: Delivery, error: Exception) -> OpenTransaction | None:
-        """Fail the transaction of a delivery, if there is one, and return it."""
         transaction = self.transactions.get(delivery.remote_state)
         if transaction is not None:
             transaction.fail(error)
         return transaction
 
     def _give_up(self, delivery: Delivery, error: Error) -> None:
-        """Detach because of a delivery that no outcome can answer, after all earlier answers."""
+        """Detach, after all earlier answers, because of a delivery that no outcome can answer."""
         self.loop.after_all(partial(self.peer.detach, self, _naming(error, delivery)))
 
     def _dispose(self, deliveries: list[Delivery], outcome: Accepted | Rejected | Released | Declared) -> None:
@@ -193,7 +190,7 @@ class IncomingLink(Resumable):
         self.renew(self.window // RENEW_PART)
 
     def renew(self, batch: int = 1) -> None:
-        """Grant credit, if it is at least `batch` more than the sender has, or all that its queue has capacity for."""
+        """Grant credit if it is at least `batch` more than the sender has, or all that its queue has capacity for."""
         if not self._alive:
             return
         held = self._unconfirmed + len(self._unfinished)
@@ -234,10 +231,10 @@ class IncomingLink(Resumable):
         self._unnamed = former._unnamed
 
     def resume(self, turn: Turn, former: IncomingLink, theirs: Attach) -> None:
-        """Resume the deliveries of the former link. Our unsettled map is made when all of them have their outcomes.
+        """Resume deliveries. Our unsettled map is made when all of them have their outcomes.
 
-        The map cannot contain the end of a transaction, and messages that the sender sends again would exist twice. So their
-        transactions are rolled back.
+        The map cannot contain the end of a transaction, and messages that are sent again would exist twice. So their transactions
+        are rolled back.
         """
         self._before, self._unnamed = former.link, former._unnamed
         for delivery in former.link.unsettled.values():
@@ -246,7 +243,7 @@ class IncomingLink(Resumable):
                 transaction.fail(TransactionRolledBack("a sender came back on another link before the end of its transaction"))
 
     def known_unsettled(self, theirs: Attach) -> dict[bytes, DeliveryState | None]:
-        """Return the outcomes of the former link's deliveries. Deliveries that are missing in the sender's map are settled."""
+        """Return the outcomes of the former link's deliveries, except for those the sender has settled."""
         if self._before is None:
             return {}
         ended = {tag: d.state for tag, d in self._before.unsettled.items() if isinstance(d.state, TERMINAL)}
@@ -275,7 +272,7 @@ def can_reject(source: Source) -> bool:
 
 
 class AnonymousTerminus(IncomingLink):
-    """Link to the anonymous terminus: each message names its target in its property `to` (OASIS anonymous terminus 1.0)."""
+    """Each message names its target in its property `to` (OASIS anonymous terminus 1.0)."""
 
     names_each = True
 
@@ -317,7 +314,7 @@ class AnonymousTerminus(IncomingLink):
                 line.add(several)
 
     def _waiting_list(self, queue: str) -> WaitingList | None:
-        """Return the waiting list of a queue that blocks. All messages pass through it, so that none overtakes another."""
+        """Return the waiting list of a queue that blocks. All messages pass through it, in order."""
         line = self._waiting_lists.get(queue)
         if line is None and self.context.sender_credit.blocks(queue):
             line = self._waiting_lists[queue] = WaitingList(self, queue)
@@ -349,7 +346,7 @@ class AnonymousTerminus(IncomingLink):
             line.link = self
 
     def keep_out(self, delivery: Delivery, error: Exception) -> None:
-        """Reject one delivery, or detach if the sender's source does not know *rejected*."""
+        """Reject a delivery, or detach if the sender's source excludes *rejected*."""
         if self._can_reject:
             self.refused([delivery], error)
         else:

@@ -1,4 +1,4 @@
-"""Options of links, by the names that other brokers use.
+"""Options of links, by the names that other brokers use. Our attach repeats the granted ones in the same places.
 
 | option | where | names |
 |---|---|---|
@@ -7,7 +7,7 @@
 | a receiver that reports which deliveries its application has | property of the link | `penstock:reports-received` |
 | immediate delivery or refusal | capability of the target | `immediate` |
 
-Our attach names the granted options in the same places. A priority outside -128 to 127 counts as the nearest of these.
+A priority outside -128 to 127 counts as the nearest of these.
 """
 
 from __future__ import annotations

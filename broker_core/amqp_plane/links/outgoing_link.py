@@ -36,7 +36,7 @@ log = logging.getLogger("penstock.amqp")
 
 
 class OutgoingLink(LinkEnd, ReceiverLink):
-    """Link on which a client receives. Its subclasses acquire messages or only show them."""
+    """Its subclasses acquire messages or only show them."""
 
     link: Sender
     terminus: SourceTerminus
@@ -71,7 +71,6 @@ class OutgoingLink(LinkEnd, ReceiverLink):
 
     @property
     def obstacle(self) -> Obstacle | None:
-        """The reason, if there is one, why the link itself can take no message now."""
         return self._allowance()[1]
 
     def _allowance(self) -> tuple[int, Obstacle | None]:
@@ -103,7 +102,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
 
     @property
     def exhausted(self) -> bool:
-        """True if nothing more can be sent before its receiver settles deliveries, or grants credit or window."""
+        """True until the receiver settles deliveries, or grants credit or window."""
         link = self.link
         return (
             link.link_credit <= 0
@@ -124,7 +123,6 @@ class OutgoingLink(LinkEnd, ReceiverLink):
         return self._acquisitions
 
     def _add_underway(self, change: int) -> None:
-        """Add to the number of messages that are acquired for it and have not left."""
         self.peer.capacity.add_underway(self.session, change)
 
     def _forget_unsent(self) -> None:
@@ -150,7 +148,6 @@ class OutgoingLink(LinkEnd, ReceiverLink):
             self.found_nothing()  # it can take nothing now
 
     def _is_held_up(self) -> bool:
-        """Return True if the socket or the session's window prevents it from looking for messages."""
         waits = self in self.peer.squeezed.get(self.session, ())
         return (self.transport.stalled or waits) and self.context.nodes.has_available(self.queue)
 
@@ -207,7 +204,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
                     self._leave_to_others(tag)
 
     def _dressed(self, acquisition: int, time: int, tags: list[bytes], messages: list[bytes]) -> Iterable[tuple[bytes, bytes]]:
-        """Return messages of one acquisition as they leave, with their tags. `time`: microseconds since 1970 of their arrival."""
+        """Return messages of one acquisition as they leave. `time`: of their arrival, microseconds since 1970."""
         return zip(tags, messages, strict=True)
 
     def _keep_damaged(self, block_slice: BlockSlice, indexes: slice, error: errors.DamagedJournal) -> None:
@@ -236,7 +233,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
         self._go_on()
 
     def _send_some(self, gone: list[bytes]) -> None:
-        """Send messages from the head of the backlog that can leave together. Adds their tags to `gone`."""
+        """Send messages from the head of the backlog that can leave together; add their tags to `gone`."""
         tags, messages = zip(*self._backlog, strict=True)
         left = self.link.send_many(tags, messages, settled=self._presettled, state=self._state)
         count = len(left)
@@ -294,7 +291,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
 
     @abstractmethod
     def acquire_in(self, txn_id: Value) -> None:
-        """Acquire in the transaction that the receiver's flow names. If that is not possible, detach the link."""
+        """Acquire in the transaction of the receiver's flow, or detach the link."""
 
     def gained_capacity(self) -> None:
         """Take more messages, since deliveries were settled."""
@@ -317,7 +314,7 @@ class OutgoingLink(LinkEnd, ReceiverLink):
 def messages_of(
     broker: BrokerService, block_slice: BlockSlice, damaged: OnDamage
 ) -> Iterator[tuple[int, list[bytes], list[bytes] | Exception]]:
-    """Yield the messages of a slice in order, some at a time: their arrival, their tags, and the encoded messages or an error.
+    """Yield a slice in order, some messages at a time: their arrival, their tags, and the encoded messages or an error.
 
     `damaged` is called for messages that cannot be read.
     """

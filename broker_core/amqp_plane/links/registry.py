@@ -3,23 +3,21 @@
 A link's name is unique for its user, container and direction. The second attach of a name *steals* it from the first, on any
 connection, and continues with its deliveries.
 
-A link ends by a closing detach, or by an error. Otherwise its terminus outlives it by its expiry policy. The time begins at the
-detach (*link-detach*), at the end of its session (*session-end*, the default) or of its connection (*connection-close*), and runs
-for `timeout` seconds, 0 by default. *never* is granted only to durable subscriptions, whose queue the engine keeps. Other links
-get *connection-close* with the longest timeout instead, since they may never come back.
+Unless a link ends by a closing detach or an error, its terminus outlives it by its expiry policy. The time begins at the detach
+(*link-detach*), at the end of its session (*session-end*, the default) or of its connection (*connection-close*), and runs for
+`timeout` seconds, 0 by default. Only durable subscriptions get *never*: the engine keeps their queue. Other links get
+*connection-close* with the longest timeout, since they may never come back.
 
 | state | place |
 |---|---|
 | acquired messages that the receiver has not settled | in the engine, by the link's holder, which acquires no more |
-| their deliveries | in the library's link, while its session lives; their ids can still be settled, also in transactions |
-| received deliveries that are not settled at both ends, and their outcomes | in the library's link: our unsettled map |
+| their deliveries | in the library's link, while its session lives; their ids can still be settled |
+| received deliveries that are not settled at both ends | in the library's link: our unsettled map |
 | nodes made for the link, a subscription of its own | in the engine, until the terminus closes them |
 
-Acquired messages that have not left go back at the detach. A link without unsettled deliveries or nodes of its own is not kept.
-
-None of this is journaled: a restart ends all links, and returns their messages. Deliveries of a living session count in that
-session, others for their user. A detached link refers to its session and connection, so these are emptied at their end: see
-`forget_all` in the library.
+A link without unsettled deliveries or nodes of its own is not kept. A restart ends all links, and returns their messages.
+Deliveries of a living session count in that session, others for their user. A detached link refers to its session and
+connection, so these are emptied at their end (`forget_all`).
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ class LinkRegistry:
     # --- names (2.6.1)
 
     def claim(self, endpoint: LinkEnd) -> LinkEnd | None:
-        """Give a link its name. Returns the attached link that had the name, which the caller detaches."""
+        """Give a link its name. Returns the link that had it, which the caller detaches."""
         key = endpoint.key
         older = self._attached.get(key)
         self._attached[key] = endpoint
@@ -66,9 +64,9 @@ class LinkRegistry:
     # --- going
 
     def leave(self, endpoint: LinkEnd, moment: int) -> None:
-        """Keep or end an attached link that has lost its handle, its session or its connection without an error.
+        """Keep or end a link that has lost its handle, its session or its connection without an error.
 
-        `moment` is DETACHED, SESSION_ENDED or CONNECTION_ENDED.
+        `moment`: DETACHED, SESSION_ENDED or CONNECTION_ENDED.
         """
         peer, loop = endpoint.peer, endpoint.loop
         peer.forget(endpoint)
@@ -100,7 +98,7 @@ class LinkRegistry:
             self._timers[key] = self._loop.call_later(endpoint.terminus.expiry.timeout, self._expired, endpoint)
 
     def _count(self, endpoint: Resumable) -> bool:
-        """Count a link's deliveries here, since its session has ended. Returns False if they are too many."""
+        """Count a link's deliveries for its user, since its session has ended. Returns False if they are too many."""
         key, user = endpoint.key, endpoint.peer.user
         if key in self._counted:
             return True
@@ -121,7 +119,7 @@ class LinkRegistry:
     # --- the end
 
     def look(self, endpoint: Resumable) -> None:
-        """End a detached link if nothing is left to resume, since deliveries were settled."""
+        """End a detached link if nothing is left to resume."""
         if self._links.get(endpoint.key) is endpoint and endpoint.idle:
             endpoint.loop.in_commit(lambda turn: self._end_idle(turn, endpoint))
 
@@ -135,7 +133,7 @@ class LinkRegistry:
             self.expire(endpoint)
 
     def check_rights(self) -> None:
-        """End detached links after a change of the users file, if their login or permission is no longer valid."""
+        """End detached links without a valid login or permission."""
         for endpoint in self.links():
             if not endpoint.peer.has_valid_login or not endpoint.peer.may_use(endpoint):
                 endpoint.peer.log(f"{endpoint} ends: its permission was withdrawn")
@@ -157,7 +155,7 @@ class LinkRegistry:
     # --- coming back
 
     def take(self, newer: LinkEnd) -> Resumable | None:
-        """Remove and return the detached link of this name, for a newer link that resumes or ends it."""
+        """Remove the detached link of this name, for a newer link that resumes or ends it."""
         former = self._links.get(newer.key)
         if former is not None:
             self._remove(former)

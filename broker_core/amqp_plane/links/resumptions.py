@@ -1,21 +1,20 @@
 """Deliveries of a link that is resumed, and the progress of its receiver before.
 
-A resuming attach compares each delivery that we hold with the receiver's unsettled map (`amqp.resume`):
+A resuming attach compares our deliveries with the receiver's unsettled map (`amqp.resume`):
 
 - A delivery without an outcome is sent again under its tag, from the point that the receiver has reached.
 - A delivery with an outcome is settled by it, and the receiver is answered when that is durable.
-- If the receiver does not know a delivery, its message goes back to the queue as lost with its link.
+- The message of a delivery that the receiver does not know goes back, as lost with its link.
 - A delivery that an incomplete map does not name stays as it is.
 
 A receiver prefetches, so most of its deliveries may never have reached the application. AMQP has no frame for *the application
 has it*, but consumers work in the order of delivery. So a receiver has begun with
 
 - each delivery up to the last one that it has settled as worked on, or for which it has sent the state *received*, and
-- the next delivery. It may have crashed the receiver, and without this rule such a message would come back for ever.
+- the next delivery. Otherwise a message that crashes its receiver would come back for ever.
 
-A receiver that asks for the link property `annotations.REPORTS` sends *received* for each delivery before the application has it.
-Then the next delivery is known to be untouched. *Released*, and *modified* without delivery-failed, are outcomes of deliveries
-that were not worked on.
+A receiver with the link property `annotations.REPORTS` sends *received* before the application has a delivery. Then the next
+delivery is untouched. *Released*, and *modified* without delivery-failed, are outcomes of deliveries that were not worked on.
 """
 
 from __future__ import annotations
@@ -57,7 +56,6 @@ class Resumptions:
         self.outcomes: dict[bytes, DeliveryState] = {}  # outcomes of the receiver that are durable: it expects an answer
 
     def __len__(self) -> int:
-        """Count the deliveries that are not settled."""
         return len(self.waiting) + len(self.unnamed)
 
     def take(self, most: int) -> dict[bytes, Resumption]:
@@ -65,7 +63,6 @@ class Resumptions:
         return {tag: self.waiting.pop(tag) for tag in tags}
 
     def begin_again(self) -> None:
-        """Put deliveries under way before the waiting ones."""
         self.waiting = {**self.underway, **self.waiting}
         self.underway.clear()
 
@@ -77,7 +74,6 @@ class Resumptions:
         }
 
     def compare(self, mine: Mapping[bytes, DeliveryState | None], theirs: Mapping[bytes, Any], *, incomplete: bool) -> Compared:
-        """Compare our deliveries with the receiver's unsettled map."""
         compared = Compared({}, [])
         for tag, (action, position) in resolve(mine, theirs, receiver_incomplete=incomplete).items():
             if action is Action.RESUME:
@@ -96,7 +92,7 @@ class Resumptions:
 
 
 class ReceiverProgress:
-    """The last delivery of a link that its receiver has begun with. `reports`: the receiver sends *received* for each."""
+    """The last delivery that the receiver has begun with. `reports`: it sends *received* for each."""
 
     __slots__ = ("_last", "_reports")
 

@@ -1,15 +1,13 @@
-"""Credit of senders to a queue that blocks them when it is full: option `overflow=block` (Q15, C9).
+"""Credit of senders to a queue with the option `overflow=block` (Q15, C9).
 
 Such a queue accepts as many messages as its senders have credit for. A link gets half of the capacity that others leave, and at
 least one message while there is any. So a sender that does not use its credit cannot block others forever. Credit is never
-withdrawn. If other producers fill the queue first, a sender may exceed the limit by its outstanding credit. In bytes it may
-exceed the limit further, if its messages grow.
+withdrawn: if other producers fill the queue first, or messages grow, a sender may exceed the limit by its outstanding credit.
 
-For a link with less credit than it wants, credit is computed again after each commit, when the service reports capacity of a full
-queue, and on a timer.
+A link with less credit than it wants is asked again after each commit, when a full queue has capacity, and on a timer.
 
-A sender that settles after us (receiver-settles-second) may leave its messages unsettled, in any queue. All such links of a
-connection share a limit, which includes their credit.
+A sender that settles after us (receiver-settles-second) may leave its messages unsettled. All such links of a connection share a
+limit, which includes their credit.
 """
 
 from __future__ import annotations
@@ -61,21 +59,19 @@ class SenderCredit:
         return self._broker.capacity_of(queue) is not None
 
     def is_full(self, queue: str) -> bool:
-        """Return True if the queue blocks and has no capacity."""
         return self._broker.capacity_of(queue) == 0
 
     def hold(self, user: str, octets: int) -> None:
-        """Add to the octets of a user's messages in waiting lists."""
         self.waiting_bytes += octets
         self.waiting_bytes_of[user] += octets
         if not self.waiting_bytes_of[user]:
             del self.waiting_bytes_of[user]
 
     def allowed(self, link: CreditedSender, wanted: int, unconfirmed: int, has: int | None = None) -> int:
-        """Return the credit to grant to `link`: at most `wanted`, but never less than `has`, its present credit.
+        """Return the credit to grant: at most `wanted`, but never less than `has`, the present credit.
 
-        A waiting list passes None for `has`: its messages have arrived, so it gets all that others leave. `unconfirmed`: messages
-        under way.
+        A waiting list passes None for `has`: its messages have arrived, so it gets all that others leave.
+        `unconfirmed`: messages under way.
         """
         queue = link.queue
         capacity = self._broker.capacity_of(queue, link.usual_bytes) if queue else None
@@ -112,7 +108,7 @@ class SenderCredit:
         self._wait_no_more(link)
 
     def room(self, link: CreditedSender, connection: Connection, held: int, most: int) -> int:
-        """Return how much credit a link may have whose sender settles second: the part of `most` that other links leave.
+        """Return the credit of a link whose sender settles second: the part of `most` that other links leave.
 
         A link without unsettled messages (`held`) may send one, so that none starves.
         """
@@ -125,7 +121,6 @@ class SenderCredit:
         self._claims[link] = count
 
     def leave(self, link: CreditedSender, connection: Connection) -> None:
-        """Forget a link that has ended, or is detached."""
         self.forget(link)
         if link in self._claims:
             self._claimed[connection] -= self._claims.pop(link)
@@ -144,12 +139,11 @@ class SenderCredit:
         self._look_at(queue)
 
     def look(self) -> None:
-        """Let waiting senders use the present capacity."""
         for queue in tuple(self._waiting):
             self._look_at(queue)
 
     def tick(self, now: float) -> None:
-        """Let waiting senders check their capacity and their time. `now`: the plane's clock, seconds."""
+        """`now`: the plane's clock, seconds."""
         self.look()
         for line in tuple(self.waiting_lists):
             line.look(now)

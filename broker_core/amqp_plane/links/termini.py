@@ -1,7 +1,6 @@
-"""Termini: the sources and targets that an attach opens, and that end with their link.
+"""Termini: the sources and targets of links.
 
-They are read when the attach arrives, opened in its commit, and closed in the commit of the link's end, after the link has given
-back its messages.
+They are read when the attach arrives, opened in its commit, and closed after the link has given back its messages.
 """
 
 from __future__ import annotations
@@ -27,10 +26,7 @@ OUTCOMES = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "a
 
 
 class SourceTerminus(Terminus):
-    """Source: the queue of a link's messages.
-
-    `asked`: the filters of the attach. `filters`: those of the link itself; a subscription has the others.
-    """
+    """`asked`: the filters of the attach. `filters`: those of the link itself; a subscription has the others."""
 
     receives = True
 
@@ -60,7 +56,6 @@ class SourceTerminus(Terminus):
         return self.asked.answered == asked.asked.answered
 
     def properties(self, theirs: Attach) -> dict[str, Value]:
-        """Return the properties of our attach."""
         return self.options.answered(theirs)
 
     def answer(self, asked: Source) -> Source:
@@ -96,13 +91,13 @@ class DynamicSource(SourceTerminus):
         super().open(turn)
 
     def is_same(self, asked: Terminus) -> bool:
-        """Return True if another attach asks for such a node again, or for this one by its name."""
+        """Also True for an attach that asks for this node by its name."""
         again = type(asked) is DynamicSource and (asked.lifetime, asked.owned) == (self.lifetime, self.owned)
         return (again or (type(asked) is SourceTerminus and asked.named == self.named)) and self.is_alike(asked)
 
 
 class DynamicTopicSource(SourceTerminus):
-    """Source: a temporary topic that is made for the link, which receives by a subscription of its own."""
+    """A temporary topic that is made for the link, which receives by its own subscription."""
 
     lasts = True
 
@@ -121,7 +116,7 @@ class DynamicTopicSource(SourceTerminus):
         self._enter(turn, self.queue, makes=True)
 
     def is_same(self, asked: Terminus) -> bool:
-        """Return True if another attach asks for such a topic again, or for this one by its name, with the same filters."""
+        """Also True for an attach that asks for this topic by its name, with the same filters."""
         if type(asked) is DynamicTopicSource:
             return (asked.lifetime, asked.owned) == (self.lifetime, self.owned) and self.is_alike(asked)
         return isinstance(asked, SubscriptionSource) and asked.is_plain(self.named, self.asked)
@@ -134,7 +129,7 @@ class DynamicTopicSource(SourceTerminus):
 
 
 class SubscriptionSource(SourceTerminus):
-    """Source: an exchange, through a queue of the subscription. The binding holds its filters."""
+    """An exchange, through the queue of a subscription. The binding holds its filters."""
 
     def __init__(self, peer: Peer, subscription: LinkSubscription, filters: Filters) -> None:
         super().__init__(peer, subscription.queue, subscription.exchange, Filters())
@@ -144,7 +139,7 @@ class SubscriptionSource(SourceTerminus):
     def granted(self, asked: object) -> Expiry:
         """Grant an expiry. A subscription of one link is kept for that link, on any connection.
 
-        Unsettled messages of a durable subscription go back with its session, since other links may wait for them.
+        Messages of a durable subscription go back with its session, since other links may wait for them.
         """
         if self._subscription.durable:
             return Expiry()
@@ -161,7 +156,6 @@ class SubscriptionSource(SourceTerminus):
         return mine == theirs
 
     def is_plain(self, exchange: str | None, filters: Filters) -> bool:
-        """Return True if it makes a subscription to this exchange, without a key and with these filters."""
         wanted = self._subscription
         return self.makes and (wanted.exchange, wanted.key) == (exchange, None) and self.asked.answered == filters.answered
 
@@ -171,7 +165,7 @@ class SubscriptionSource(SourceTerminus):
         super().open(turn)
 
     def close(self, turn: Turn, *, closed: bool) -> Error | None:
-        """Close the source. A closing detach also ends a durable subscription, if no other link uses it."""
+        """A closing detach also ends a durable subscription, if no other link uses it."""
         left = super().close(turn, closed=closed)
         if closed and self._subscription.durable and not subscriptions.end(turn, self.queue):
             return subscriptions.in_use(self.queue)
@@ -187,7 +181,7 @@ class SubscriptionSource(SourceTerminus):
 
 
 class KnownSubscription(SourceTerminus):
-    """Source of an attach without a source: the durable subscription of the link's name, to be resumed or ended."""
+    """Source of an attach without a source: the durable subscription of that name, to be resumed or ended."""
 
     def __init__(self, peer: Peer, name: str, queue: str) -> None:
         super().__init__(peer, queue, None, Filters())
@@ -209,7 +203,7 @@ class KnownSubscription(SourceTerminus):
         super().open(turn)
 
     def close(self, turn: Turn, *, closed: bool) -> Error | None:
-        """Close the source. A closing detach also ends the subscription, if no other link uses it."""
+        """A closing detach also ends a durable subscription, if no other link uses it."""
         if closed and self._opened and not subscriptions.end(turn, self.queue):
             return subscriptions.in_use(self._name)
         return super().close(turn, closed=closed)
@@ -284,7 +278,7 @@ class DynamicTarget(TargetTerminus):
         self._enter(turn, self.named, makes=True)
 
     def is_same(self, asked: Terminus) -> bool:
-        """Return True if another attach asks for such a node again, or for this one by its name."""
+        """Also True for an attach that asks for this node by its name."""
         if type(asked) is DynamicTarget:
             return (asked.lifetime, asked.is_topic, asked.owned) == (self.lifetime, self.is_topic, self.owned)
         return isinstance(asked, TargetTerminus) and not asked.immediate and asked.named == self.named
@@ -295,7 +289,7 @@ class DynamicTarget(TargetTerminus):
 
 
 def exchange_route(peer: Peer, exchange: str, key: str | None) -> ExchangeRoute:
-    """Return the route of a peer's messages. Without a `key`, each message's subject is its routing key."""
+    """Without a `key`, each message's subject is its routing key."""
     return ExchangeRoute(exchange, key, peer.container if peer.context.nodes.minds_senders(exchange) else None)
 
 

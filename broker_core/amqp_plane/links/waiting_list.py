@@ -1,8 +1,7 @@
-"""Waiting lists of queues that block (Q15): messages to the anonymous terminus wait there for capacity, without an outcome.
+"""Waiting lists of queues that block (Q15): messages to the anonymous terminus wait for capacity, without an outcome.
 
-The credit of such a link is not for one queue, so it cannot hold its sender back. The waiting messages use up the link's credit.
-Two kinds of messages cannot wait and are refused immediately: *immediate* messages, and messages of a transaction, whose end may
-come next.
+The credit of such a link is not for one queue, so waiting messages use it up. *Immediate* messages, and messages of a
+transaction, whose end may come next, cannot wait and are refused.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class WaitingList:
         self._underway = 0  # handed on, and not confirmed
 
     def add(self, deliveries: list[Delivery]) -> None:
-        """Hand on the messages that have capacity. The rest waits; if that is too much, the last ones are refused."""
+        """Hand on the messages that have capacity. If too much waits, the last ones are refused."""
         blocking, until = self._context.sender_credit, self._context.now() + CAPACITY_TIMEOUT_S
         self.usual_bytes = len(deliveries[-1].payload)
         for delivery in deliveries:
@@ -74,7 +73,7 @@ class WaitingList:
         self._came_back(len(deliveries))
 
     def end(self) -> list[Delivery]:
-        """End. Returns the waiting deliveries, which get no outcome."""
+        """Returns the waiting deliveries, which get no outcome."""
         left = []
         while self._waiting:
             left.append(self._next())
@@ -83,7 +82,6 @@ class WaitingList:
         return left
 
     def _too_much(self) -> str:
-        """Return the reason if too much waits."""
         held = self._context.sender_credit
         if held.waiting_bytes_of[self.peer.user] > OF_ONE_USER:
             return f"{OF_ONE_USER >> 20} MiB of one user wait for room already"

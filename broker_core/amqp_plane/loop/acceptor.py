@@ -1,7 +1,7 @@
 """Listening sockets.
 
-If the process has no file descriptor left, asyncio's own server continues to accept, and logs hundreds of thousands of tracebacks
-in seconds. Here, new connections wait in the backlog.
+Without a free file descriptor, asyncio's own server continues to accept, and logs hundreds of thousands of tracebacks in
+seconds. Here, new connections wait in the backlog.
 """
 
 from __future__ import annotations
@@ -20,10 +20,7 @@ SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Acceptor:
-    """Accepts connections of one listener, from `start` until `close`.
-
-    `starved(reason)` is called for each connection that remains in the backlog because no file descriptor or memory is left.
-    """
+    """`starved(reason)` is called when no file descriptor or memory is left, and connections remain in the backlog."""
 
     def __init__(
         self,
@@ -71,7 +68,7 @@ class Acceptor:
 
 
 def bound(host: str, port: int) -> tuple[list[socket.socket], int]:
-    """Bind the addresses of a host, and return their sockets and one port. Port 0 is any free port. Raises OSError."""
+    """Bind the addresses of a host to one port; 0 is any free port. Raises OSError."""
     wanted = port
     for left in reversed(range(PORTS_TRIED)):
         sockets: list[socket.socket] = []

@@ -1,6 +1,6 @@
 """Acquisitions: which links look for messages in a commit, and which messages each acquires.
 
-A link takes at most one quantum at a time, so that a link with much credit does not hold up others.
+A link takes one quantum at a time, so that much credit does not hold up others.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Acquisitions:
             link.interest = None
 
     def has_capacity(self, link: ReceiverLink, *, anyway: bool = False) -> None:
-        """Let a link look, since it may be able to take messages. `anyway`: also if it waits for news."""
+        """Let a link look. `anyway`: also if it waits for news."""
         if (link.standing == RESTS or (anyway and link.standing == INTERESTED)) and link.capacity() > 0:
             assert link.interest is not None  # otherwise it has no capacity
             link.interest.wants(link, anyway=anyway)
@@ -93,7 +93,7 @@ class Acquisitions:
         self._gate.want()
 
     def consumers(self, queue: str, holders: Iterable[int]) -> Iterator[tuple[ReceiverLink, tuple[int, ...]]]:
-        """Yield links of a queue by their numbers, each with the numbers of the links with precedence over it."""
+        """Yield links by their numbers, each with the numbers of the links with precedence over it."""
         interest = self._queues.get(queue)
         if interest is not None:
             links = (interest.members[holder] for holder in holders if holder in interest.members)
@@ -110,7 +110,6 @@ class Acquisitions:
             self._looking.setdefault(queue, True)
 
     def carry_out(self, turn: Turn) -> None:
-        """Acquire one quantum for each link that is to look and finds something."""
         looking, self._looking = self._looking, {}
         for queue, is_new in looking.items():
             interest = self._queues.get(queue)
@@ -125,7 +124,7 @@ class Acquisitions:
             self._gate.want()
 
     def exhaust(self, turn: Turn, queue: str) -> bool:
-        """Let the queue's links take all that they can. Returns False if a link awaits the evaluation of its selector."""
+        """Let the links take all that they can. Returns False if one awaits the evaluation of its selector."""
         interest = self._queues.get(queue)
         while interest is not None:
             before = self.handled

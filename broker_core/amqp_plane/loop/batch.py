@@ -1,11 +1,11 @@
 """The batch of a commit: the requests of links since the last one.
 
-A commit takes all requests, with two exceptions. If the journal has no capacity for the messages, all messages wait, and so do
-all requests that came with them or later. Their connections are not read from meanwhile.
+If the journal has no capacity for the messages, all messages wait, and so do all requests that came with them or later. Their
+connections are not read from meanwhile.
 
 Outcomes of deliveries that their receiver has settled are *delayed*: no answer waits for them, and they seldom make messages
-available. They share the next sync, and a later request of the same session takes them along. They are not delayed if they are
-many, if they free capacity that arriving messages need, or if they free messages that a link asks for.
+available. They share the next sync, or go with a later request of their session. They are not delayed if they are many, if they
+free capacity that arriving messages need, or messages that a link asks for.
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ LARGE_COMMIT = 256  # deliveries that are worth a commit of their own; fewer wai
 
 
 class CommitBatch:
-    """The batch of one plane. Used in the loop's thread, without the broker's lock.
-
-    `hold_up` is called when messages have to wait until more of the log is durable.
-    """
+    """Used in the loop's thread, without the broker's lock. `hold_up`: messages wait until more of the log is durable."""
 
     def __init__(self, broker: BrokerService, hold_up: Callable[[], None]) -> None:
         self._broker = broker
@@ -61,7 +58,7 @@ class CommitBatch:
             parts.append((sender, deliveries))
 
     def add_outcome(self, link: ReceiverLink, disposition: DeliveryEnd | Retirement, deliveries: list[Delivery]) -> bool:
-        """Add a receiver's outcome. Returns whether it requires a commit; otherwise it is delayed."""
+        """Returns False if the outcome is delayed."""
         waits = disposition.outcome is None or not all(delivery.remote_settled for delivery in deliveries)
         requires = waits or len(deliveries) >= LARGE_COMMIT
         (self._outcomes if requires else self._delayed).setdefault((link, disposition), []).extend(deliveries)
@@ -111,8 +108,7 @@ class CommitBatch:
     def take_rest(self, messages: Messages) -> tuple[Dispositions, list[Action]]:
         """Take outcomes and actions for a commit of these messages.
 
-        Delayed outcomes are included if their session has later requests in this commit, and all of them if there are actions,
-        since a link ends after its outcomes.
+        Delayed outcomes go with later requests of their session. All go with actions, since a link ends after its outcomes.
         """
         actions, self.actions = self.actions, []
         outcomes, self._outcomes = self._outcomes, {}
@@ -125,7 +121,6 @@ class CommitBatch:
         return outcomes, actions
 
     def bring(self, outcomes: Dispositions, chosen: Callable[[ReceiverLink], bool]) -> None:
-        """Move delayed outcomes of the chosen links into `outcomes`."""
         _add(outcomes, {key: self._delayed.pop(key) for key in [key for key in self._delayed if chosen(key[0])]})
 
     def take_delayed(self) -> Dispositions:
@@ -133,7 +128,6 @@ class CommitBatch:
         return delayed
 
     def let_go_on(self) -> None:
-        """Read from the paused connections again."""
         paused, self._paused = self._paused, {}
         for transport in paused:
             transport.resume(JOURNAL)
@@ -163,7 +157,6 @@ class CommitBatch:
 
 
 def _refused_with(read: ArrivedMessages) -> ArrivedMessages:
-    """Refuse all messages because of the first bad one."""
     number, error = read.refused[0]
     why = errors.InvalidRequest(f"message {number} of the batch is invalid, so none was accepted: {error}")
     return arrived(())._replace(refused=[(number, why) for number in range(read.rows + len(read.refused))])

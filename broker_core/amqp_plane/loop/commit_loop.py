@@ -1,7 +1,7 @@
 """The commit loop: the order of lock, append, sync and reply.
 
-The event loop serves every socket that is ready. Links hand in their requests: messages (`enqueue`), outcomes (`settle`), actions
-(`in_commit`), and the capacity to take more (`has_capacity`). Then one commit carries out all of them:
+The event loop serves every socket that is ready. Links hand in messages (`enqueue`), outcomes (`settle`), actions (`in_commit`),
+and their capacity for more messages (`has_capacity`). Then one commit carries out all of them:
 
 1. Without the broker's lock, the messages become columns, one batch for each queue.
 2. Under the lock, in one turn, commands append to the log:
@@ -11,14 +11,13 @@ The event loop serves every socket that is ready. Links hand in their requests: 
    - actions, such as attaches and the ends of links
    - acquisitions for the links that wait
    - *immediate* messages, because the links must take waiting messages first
-3. Each answer (a disposition, a transfer, the answer to an attach) is an *effect*. It waits with its log position in one queue,
-   and no effect overtakes another.
+3. Each answer (a disposition, a transfer, an attach) is an *effect*. It waits with its log position, and overtakes no other.
 4. The log is written and synced, by the loop itself if the commit is small and the disk is fast, else by the journal's thread.
-5. When the log is durable up to an effect's position, the effect writes frames into its protocol machine. At the end, each
-   transport sends its frames. For a small commit, the frames are encoded while the disk syncs.
+5. Durable effects write frames into their protocol machines, and each transport sends its frames. For a small commit, the
+   frames are encoded while the disk syncs.
 
-A commit sorts by queue and link, but a session's requests still become durable in their order. A commit is in the log as a whole
-or not at all, and it contains all earlier requests of its sessions.
+A commit sorts by queue and link. It is in the log as a whole or not at all, and it contains all earlier requests of its
+sessions.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ LINGER_S = 0.001  # delayed outcomes are carried out after the next effects, or 
 
 
 class CommitLoop:
-    """Everything between the links and the broker. Used in the loop's thread, except for `_on_arrival` and `_on_durable`.
+    """Used in the loop's thread, except for `_on_arrival` and `_on_durable`.
 
     `has_run` is called after each turn of the broker's lock, which may have changed capacities.
     """
@@ -89,7 +88,7 @@ class CommitLoop:
 
     @property
     def busy(self) -> bool:
-        """True if the loop still has work, except for messages that wait for capacity of the journal."""
+        """False if only messages wait, for capacity of the journal."""
         wanted = self._gate.state in (gate.SCHEDULED, gate.READING_WANTED)
         return bool(wanted or not self._effects.idle or self._batch.has_delayed or self._news or self._is_woken)
 
@@ -111,7 +110,7 @@ class CommitLoop:
         self.want()
 
     def count_refused(self, node: str, error: Exception, messages: int = 1) -> None:
-        """Count messages for a queue or an exchange that a link itself refuses. The next commit counts them together."""
+        """Count messages that a link itself refuses. The next commit counts them together."""
         if not self._refused:
             self.in_commit(self._count_by_links)
         kind = node, type(error)
@@ -124,7 +123,7 @@ class CommitLoop:
             turn.execute(c.CountRefused(node, error, messages))
 
     def behind_all(self, turn: Turn, effect: Effect) -> None:
-        """Run `effect` after all effects so far, when all that `turn` has executed is durable."""
+        """Run `effect` after all effects so far, when the requests of `turn` are durable."""
         self._effects.behind_all(turn.end, effect)
 
     def after_all(self, effect: Effect) -> None:
@@ -132,7 +131,7 @@ class CommitLoop:
         self.in_commit(lambda turn: self.behind_all(turn, effect))
 
     def send_soon(self, transport: Transport) -> None:
-        """Send the output of a transport's protocol machine at the end of the commit."""
+        """Send a transport's output at the end of the commit."""
         self._to_send[transport] = None
         self.want()
 
@@ -155,14 +154,14 @@ class CommitLoop:
     # --- other threads
 
     def _on_arrival(self, queue: str) -> None:
-        """Note that messages became available. Called under the broker's lock, by any thread."""
+        """Called under the broker's lock, by any thread."""
         self._news[queue] = None
         if not self._in_turn and not self._is_woken:
             self._is_woken = True
             call(self._loop, self._wake)
 
     def _on_durable(self, durable: int) -> None:
-        """Note that more of the log is durable. Called by the thread that has written it."""
+        """Called by the thread that has written more of the log."""
         if not self._is_notified and (self._effects or self._gate.waits):
             self._is_notified = True
             call(self._loop, partial(self._advance, news=True))
@@ -174,9 +173,7 @@ class CommitLoop:
     # --- a commit
 
     def _run(self) -> None:
-        """Run a commit. If it is small and the previous one is not durable, wait: no answer could leave earlier, and more
-        requests join it. So a client that sends frame by frame does not cause a commit for each frame.
-        """
+        """Run a commit. A small one waits until the previous one is durable: no answer could leave earlier."""
         batch, effects, acquisitions = self._batch, self._effects, self.acquisitions
         if effects and batch.size < LARGE_COMMIT and effects.end > self._broker.journal.durable:
             self._gate.happened(gate.HOLD_UP)
@@ -198,7 +195,7 @@ class CommitLoop:
         self._advance(handled + acquisitions.handled)
 
     def _immediate_of(self, messages: Messages) -> Iterator[ImmediateMessages]:
-        """Yield the *immediate* messages, with the selectors of waiting links evaluated before the broker's lock is taken."""
+        """Yield the *immediate* messages. The selectors of waiting links are evaluated before the lock is taken."""
         for route, parts, arrived in messages:
             if isinstance(route, Immediate) and arrived.rows:
                 waiting = ImmediateMessages(route.queue, parts, arrived)
@@ -212,7 +209,7 @@ class CommitLoop:
             self._lingering.cancel()
 
     def _catch_up(self) -> None:
-        """Carry out the delayed outcomes, unless earlier requests are still to be carried out."""
+        """Carry out the delayed outcomes, unless earlier requests wait."""
         if self._batch.is_wanted:
             return
         if outcomes := self._batch.take_delayed():
@@ -253,7 +250,7 @@ class CommitLoop:
         self._has_run()
 
     def _make_capacity(self, turn: Turn, outcomes: Dispositions) -> None:
-        """Carry out outcomes of limited queues first: the new messages may need the capacity that they free."""
+        """Carry out outcomes of limited queues first: new messages may need the capacity."""
         self._batch.bring(outcomes, lambda link: queue_reads.is_limited(turn, link.queue))
         for link, disposition in [key for key in outcomes if queue_reads.is_limited(turn, key[0].queue)]:
             link.settle(turn, disposition, outcomes.pop((link, disposition)))
@@ -304,7 +301,7 @@ class CommitLoop:
     def _advance(self, handled: int = LARGE_COMMIT, *, news: bool = False) -> None:
         """Run all effects that the disk allows, and send the result.
 
-        `handled`: the deliveries of the commit that has just run. `news`: more of the log is durable.
+        `handled`: the deliveries of the last commit. `news`: more of the log is durable.
         """
         journal, effects = self._broker.journal, self._effects
         end, before = effects.end, journal.durable

@@ -1,4 +1,4 @@
-"""Confirmations: which messages of a commit are in their queue, and which are refused."""
+"""Confirmations: which messages of a commit are in their queue."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NoRoute(Refusal):
 
 
 def confirm(parts: Parts, refused: Refused, error: PenstockError | None) -> None:
-    """Tell each sender which of its deliveries were accepted or refused. The numbers of `refused` count through all parts."""
+    """Report the result to each sender. The numbers of `refused` count through all parts."""
     reasons = dict(refused)
     start = 0
     for sender, deliveries in parts:
@@ -44,7 +44,7 @@ def confirm(parts: Parts, refused: Refused, error: PenstockError | None) -> None
 
 
 def kept_out(nodes: Nodes, queue: str, arrived: ArrivedMessages, rows: Sequence[int]) -> Refused:
-    """Return the refused deliveries of a batch, including its `rows`, for which the queue has no capacity."""
+    """Return the refused deliveries of a batch, including `rows`, for which the queue has no capacity."""
     error = QueueFull(
         f"the queue {queue!r} is full{also_staged(nodes, queue)}: its limits keep this message out;"
         " drain it, or raise them (`penstock queue alter`)"
@@ -54,7 +54,6 @@ def kept_out(nodes: Nodes, queue: str, arrived: ArrivedMessages, rows: Sequence[
 
 
 def also_staged(nodes: Nodes, queue: str) -> str:
-    """Return the part of an error about a full queue that counts its staged messages."""
     staged = nodes.staged(queue)
     if not staged:
         return ""

@@ -1,7 +1,6 @@
 """Effects: answers that may leave when the log is durable up to their position.
 
-An effect writes frames (dispositions, transfers, the answer to an attach) into the protocol machine of its peer. The octets leave
-at the end of the commit.
+An effect writes frames into its peer's protocol machine. The octets leave at the end of the commit.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ log = logging.getLogger("penstock.amqp")
 
 
 def call(loop: asyncio.AbstractEventLoop, function: Effect) -> None:
-    """Have the event loop call `function`, from any thread. Does nothing if the plane has stopped."""
+    """Have the event loop call `function`, from any thread. Does nothing after the end of the loop."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(function)
 
@@ -31,7 +30,7 @@ class EffectQueue:
         self._immediate: list[Effect] = []
 
     def __bool__(self) -> bool:
-        """Return True if any effect waits for the disk."""
+        """True if any effect waits for the disk."""
         return bool(self._line)
 
     @property

@@ -1,7 +1,7 @@
 """Evaluation of selectors in a thread, so that the loop never waits for the disk.
 
-Each chunk of messages is evaluated once for all links with the same selector. Then the links look again. The chunks of all queues
-wait in one line, so a large cold queue delays the others by one chunk at most.
+Each chunk is evaluated once for all links with the same selector. The chunks of all queues wait in one line, so a large cold
+queue delays the others by one chunk at most.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ _Key = tuple[str, str]  # queue, selector
 
 
 class SelectorEvaluation:
-    """Evaluations and the links that await them.
-
-    `evaluated` is called in the loop's thread, for the links that waited, with the error of a failed evaluation.
-    """
+    """`evaluated` is called for the links that waited, with the error of a failed evaluation."""
 
     def __init__(
         self,

@@ -1,7 +1,6 @@
 """Messages for an exchange: one command for all of a commit.
 
-If an exchange routes a message to no queue and does not drop it, the answer is *released*, as in RabbitMQ 4. The message is
-valid, and may find a queue later.
+A message that an exchange neither routes nor drops is *released*, as in RabbitMQ 4: it is valid, and may find a queue later.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ class Exchanged(NamedTuple):
 
 
 def read(broker: BrokerService, route: ExchangeRoute, arrived: ArrivedMessages, *, whole: bool) -> Exchanged:
-    """Read the parts of messages that the exchange's bindings need. Takes the lock briefly.
+    """Read the parts of messages that the bindings need. Takes the lock briefly.
 
-    `whole`: every queue accepts all of its messages, or all messages are refused.
+    `whole`: every queue accepts all messages, or all are refused.
     """
     payload = store(arrived.payload, arrived.mask)
     keys = subjects(payload.batch) if route.key is None else route.key

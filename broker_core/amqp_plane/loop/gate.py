@@ -65,10 +65,7 @@ TRANSITIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 
 
 class Gate:
-    """The state of one plane's commits. Used in the loop's thread; other threads may read `waits`.
-
-    `call_soon` lets the event loop call back, and the callback reports RUN.
-    """
+    """Used in the loop's thread; other threads may read `waits`. `call_soon` makes the event loop report RUN."""
 
     def __init__(self, call_soon: Callable[[], object], run: Callable[[], object]) -> None:
         self._call_soon = call_soon

@@ -2,7 +2,7 @@
 
 - *Not interested*: the link has no credit, or its socket is full. It reports a change itself (`wants`).
 - *Interested*: the link found nothing, and waits for news.
-- *Notified*: the link is to look. It stays notified while it takes messages. When it finds nothing, it goes to the tail of the
+- *Notified*: the link is to look, and stays notified while it takes messages. When it finds nothing, it goes to the tail of the
   interested links.
 - *Awaiting*: the link has looked, and needs an evaluation of its selector. It keeps its place.
 
@@ -14,15 +14,12 @@ Browsers receive all news, since they take no messages from others.
                                 notified ◀──resumes──┴──awaits─▶ awaiting
 
 An awaiting link has precedence over links of a lower priority. If it waited for news before, it also precedes later links of its
-own priority, for at most `ROUNDS` evaluations. A link behind an awaiting link may take only messages that the awaiting link has
-passed (`ahead_of`). If it finds no others, it is *held back*, and looks again when the awaiting link continues.
+own priority, for at most `ROUNDS` evaluations. A link behind it may take only messages that it has passed (`ahead_of`). If it
+finds only other messages, it is *held back*, and looks again when the awaiting link continues.
 
-Links do not pass notifications on, which could get lost. Instead, all waiting links are asked, once for each news, the highest
-priority first, until no message is available. A selector or a message group may exclude one link and not another. If the first
-link takes all of an arrival, the cost is the same for one waiting link and for a thousand.
-
-When `next` has returned None and no link is notified, each waiting link has looked since the last news, or no message is
-available, or the link is held back.
+Links do not pass notifications on, which could get lost. Instead, each news asks all waiting links, the highest priority first,
+until no message is available: a selector or a message group may exclude one link and not another. If the first link takes all of
+an arrival, a thousand waiting links cost no more than one.
 """
 
 from __future__ import annotations
@@ -74,7 +71,7 @@ class _Level(Generic[C]):
         self.interested: OrderedDict[C, None] = OrderedDict()  # in the order in which they looked
 
     def first_notified(self, current: int) -> C | None:
-        """Return the next link that is to look and has not looked in this round. Links behind it came later."""
+        """Return the next link that has not looked in this round. Links behind it came later."""
         link = next(iter(self.notified), None)
         return None if link is None or link.served == current else link
 
@@ -105,12 +102,11 @@ class Interest(Generic[C]):
             self.rests(link)
 
     def wants(self, link: C, *, anyway: bool = False) -> None:
-        """Let a link look, since it may be able to take messages. `anyway`: also if it waits for news."""
         if link.standing == RESTS or (anyway and link.standing == INTERESTED):
             self.stays(link)
 
     def resumes(self, link: C) -> None:
-        """Let an awaiting link continue in its place: the evaluation is done."""
+        """Let an awaiting link continue in its place."""
         if link.standing == AWAITS:
             link.standing = NOTIFIED
             notified = self._level(link).notified
@@ -144,7 +140,6 @@ class Interest(Generic[C]):
         self._end_turn(link)
 
     def awaits(self, link: C) -> None:
-        """Let a link await an evaluation, until `resumes`."""
         if not link.acquires:
             self.rests(link)
             return
@@ -161,9 +156,7 @@ class Interest(Generic[C]):
         self._held_back[link] = None
 
     def misses(self, link: C) -> None:
-        """Note that no message is available. A link that has awaited an evaluation meanwhile keeps its place for the next
-        messages.
-        """
+        """Note that no message is available. A link that has awaited an evaluation keeps its place."""
         ticket, awaited = link.ticket, link in self._awaiting
         self.waits(link)
         if awaited:
@@ -171,7 +164,6 @@ class Interest(Generic[C]):
             self._move_up(link)
 
     def ahead_of(self, link: C) -> tuple[int, ...]:
-        """Return the numbers of the awaiting links with precedence over this one."""
         if not self._awaiting or not link.acquires:
             return ()
         return tuple(ahead.number for ahead in self._awaiting if _goes_before(ahead, link))
@@ -181,7 +173,7 @@ class Interest(Generic[C]):
         return bool(self._awaiting)
 
     def waiting(self) -> Iterator[list[C]]:
-        """Yield the consumers that wait for news and may acquire, by priority, the highest first, in the order of `next`."""
+        """Yield the consumers that wait for news and may acquire, by priority, in the order of `next`."""
         only = None if self._only is None else self.members.get(self._only)
         for level in self._levels:
             yield [link for link in level.interested if self._only is None or link is only]
@@ -207,14 +199,13 @@ class Interest(Generic[C]):
             self._move_up(link)
 
     def _move_up(self, link: C) -> None:
-        """Put an interested link first in its priority, and let it look again."""
         link.looked = UNAWARE
         self._level(link).interested.move_to_end(link, last=False)
 
     # --- reports of the queue
 
     def news(self) -> None:
-        """Note that messages became available: by arrival, return, due time, commit, or because their group was freed."""
+        """Note that messages became available, also because their group was freed."""
         self._news += 1
         for link in tuple(self._browsers.interested):
             self.stays(link)
@@ -232,14 +223,12 @@ class Interest(Generic[C]):
         return bool(self._browsers.notified) or any(level.notified for level in self._levels)
 
     def begin_round(self) -> None:
-        """Let each link look again."""
         self._round += 1
 
     def next(self, available: bool) -> C | None:
         """Return the link that is to look now; None if no link has to, or all have looked in this round.
 
-        `available`: whether the queue has available messages. The link answers by `stays`, `waits`, `misses`, `rests`, `awaits`
-        or `stands_back`, or leaves, before the next call.
+        The link answers by `stays`, `waits`, `misses`, `rests`, `awaits` or `stands_back`, or leaves, before the next call.
         """
         link = self._next_acquiring(available) or self._browsers.first_notified(self._round)
         if link is not None:

@@ -1,10 +1,8 @@
 """*Immediate* messages: offered to the links that can take messages, and stored only if one of them does.
 
-The engine decides. While a link of the queue awaits an evaluation for earlier messages, the decision waits: those messages have
-precedence.
+The engine decides. While a link awaits an evaluation for earlier messages, the decision waits.
 
-The sender receives *accepted* for a message that a link acquired, also if that link gives it back later, and *released* for a
-message that no link could take.
+The sender receives *accepted* for a message that a link acquired, also if it comes back later, and *released* for others.
 """
 
 from __future__ import annotations
@@ -36,7 +34,6 @@ class ImmediateMessages:
             self.matches(selector)
 
     def matches(self, selector: Selector) -> npt.NDArray[np.bool_]:
-        """Return by message whether the selector matches it."""
         known = self._matches.get(selector)
         if known is None:
             known = self._matches[selector] = selectors.matches(selector, self.arrived.batch)
@@ -44,10 +41,9 @@ class ImmediateMessages:
 
 
 class Offers:
-    """Offers in the order in which they are made.
+    """Offers in the order in which they are made. `count`: arriving messages.
 
-    `count`: arriving messages. `matches`: by message, whether a selector matches. `grouped`: the queue has message groups, so
-    that a link may be able to take only some of the messages.
+    `grouped`: the queue has message groups, so that a link may be able to take only some of the messages.
     """
 
     def __init__(self, count: int, matches: Callable[[Selector], Ints], *, grouped: bool) -> None:

@@ -1,4 +1,4 @@
-"""The two kinds of links as the commit loop sees them: one that sends messages, and one that receives them."""
+"""The two kinds of links as the commit loop sees them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .transport import Transport
 
 
 class MessageSender(Protocol):
-    """A sender of messages: a link, or the waiting list of a link. The loop reports the result of each delivery."""
+    """A link, or the waiting list of a link. The loop reports the result of each delivery."""
 
     transport: Transport
     session: Session
@@ -55,7 +55,7 @@ class ReceiverLink(Candidate):
 
     @abstractmethod
     def budgets(self) -> tuple[tuple[object, int], ...]:
-        """Return the limits that it shares with other links, each with the number of messages that it still allows."""
+        """Return limits that it shares with other links, each with the number of messages that is left."""
 
     @abstractmethod
     def known_matches(self) -> View | None:
@@ -68,25 +68,25 @@ class ReceiverLink(Candidate):
 
     @abstractmethod
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
-        """Find the next messages for this link, and the log position at which they may leave.
+        """Find the next messages, and the log position at which they may leave.
 
-        `behind`: holders with precedence. The link gets no message that one of them has not passed.
+        `behind`: holders with precedence. The link gets only messages that all of them have passed.
         """
 
     @abstractmethod
     def taken(self, rows: RowSet) -> int:
-        """Count messages that `take` has found; return the number of this acquisition, for `deliver`."""
+        """Count messages that `take` has found; return their number for `deliver`."""
 
     @abstractmethod
     def deliver(self, acquisition: int, slices: Sequence[BlockSlice]) -> None:
-        """Send the messages of an acquisition that is durable now."""
+        """Send the messages of a durable acquisition."""
 
     @abstractmethod
     def found_nothing(self) -> None:
         """Drain the credit if the receiver asked for that (2.6.7): the queue has nothing for the link."""
 
     def settle(self, turn: Turn, disposition: DeliveryEnd | Retirement, deliveries: list[Delivery]) -> None:
-        """Carry out the receiver's outcome for deliveries of this link."""
+        """Carry out the receiver's outcome."""
 
     @abstractmethod
     def fail(self, error: PenstockError) -> None:

@@ -12,7 +12,7 @@ from ...errors import TransactionRolledBack
 class TransactionWork:
     """Counts of a transaction. If they differ at its commit, it is rolled back.
 
-    `asked`: messages and outcomes that named it. `done`: the ones carried out. `failed`: why it can only be rolled back.
+    `asked`: messages and outcomes that named it. `done`: the ones carried out. `failed`: why it cannot be committed.
     """
 
     __slots__ = ("asked", "done", "failed", "number")
@@ -27,7 +27,6 @@ class TransactionWork:
             self.failed = error
 
     def check(self) -> None:
-        """Fail the transaction before its commit, unless all of it was carried out."""
         if self.done != self.asked:
             self.fail(
                 TransactionRolledBack(
@@ -75,7 +74,6 @@ def is_whole(route: Route) -> bool:
 
 
 def node_of(route: Route) -> str:
-    """Return the name of the queue or exchange."""
     if isinstance(route, (Posting, Whole)):
         return node_of(route.route)
     return route if isinstance(route, str) else route[0]

@@ -1,6 +1,6 @@
 """Requests to the journal to write: immediately if an answer waits for the log, soon otherwise.
 
-To wake the journal's thread and to be woken by it takes longer than a fast disk. So after a small commit the loop writes itself,
+Waking the journal's thread, and being woken by it, takes longer than a fast disk. So after a small commit the loop writes itself,
 if the journal expects that to be quick.
 """
 
@@ -25,9 +25,9 @@ class Syncs:
         self._asked = 0  # the position up to which the journal was asked to write
 
     def begin(self, end: int, deliveries: int, meanwhile: Callable[[], object]) -> bool:
-        """Have the log written up to `end`, for the answers of a commit with this number of `deliveries`.
+        """Have the log written up to `end`, for a commit with this number of `deliveries`.
 
-        Returns True if this thread has written it (see `Journal.write_here`): then it is durable, or the journal has failed.
+        Returns True if this thread has written it (`Journal.write_here`): then it is durable, or the journal has failed.
         """
         if end <= self._journal.durable:
             return False
@@ -56,7 +56,7 @@ class Syncs:
 
 
 class Deadline:
-    """Calls a function once, some time after it was set, unless it is cancelled before."""
+    """Calls a function once, some time after it was set."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, function: Callable[[], None]) -> None:
         self._loop = loop
@@ -70,7 +70,7 @@ class Deadline:
             self._handle = self._loop.call_later(self._seconds, self._reached)
 
     def cancel(self) -> None:
-        """Stop the timer. A timer that fires costs a round of the event loop."""
+        """A timer that fires costs a round of the event loop."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

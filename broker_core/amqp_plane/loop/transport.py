@@ -1,7 +1,6 @@
 """The transport of one connection: its socket, the layers above it, and back pressure.
 
-If a peer does not read, it is not read from either, and no messages are acquired for it. So `WRITE_BUFFER` limits the memory that
-a peer can use.
+A peer that does not read is not read from, and no messages are acquired for it. So `WRITE_BUFFER` limits its memory.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ class Transport:
 
     @property
     def stalled(self) -> bool:
-        """True while the socket takes no more octets."""
         return FULL in self._paused
 
     def send(self) -> None:
@@ -73,11 +71,10 @@ class Transport:
         self._transport.close()
 
     def expect_close(self) -> None:
-        """Give the peer `CLOSE_TIMEOUT_S` to answer our close, which is written."""
+        """Give the peer `CLOSE_TIMEOUT_S` to answer our close."""
         self._deadline = self._now() + CLOSE_TIMEOUT_S
 
     def abort(self) -> None:
-        """Drop the connection and all octets that are not written."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -1,8 +1,8 @@
 """Addresses of a link's termini.
 
-An address is the name of a queue or of an exchange (their names are distinct), or EXCHANGE/KEY with a routing key or a pattern. A
-capability may choose between the two: JMS uses `queue` for queues and `topic` for topics. An address in the notation of another
-broker (`/queues/q`, `queue://q`) is refused with the right address, unless an exchange has that name.
+An address is the name of a queue or of an exchange, or EXCHANGE/KEY with a routing key or a pattern. A capability may choose: JMS
+uses `queue` and `topic`. An address in the notation of another broker (`/queues/q`, `queue://q`) is refused with the right one,
+unless an exchange has that name.
 """
 
 from __future__ import annotations

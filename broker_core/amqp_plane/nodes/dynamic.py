@@ -1,7 +1,7 @@
 """Nodes that an attach makes (3.5.3, 3.5.4: *dynamic*): a queue, or an exchange for a temporary topic.
 
-Any user with the right may send to it and receive from it. With the capability *temporary-queue* or *temporary-topic*, only its
-connection receives from it. The engine decides about that and about the node's lifetime.
+With the capability *temporary-queue* or *temporary-topic*, only its connection receives from it. The engine decides about that
+and about the node's lifetime.
 """
 
 from __future__ import annotations
@@ -68,5 +68,4 @@ def create(turn: Turn, peer: Peer, lifetime: str, *, is_topic: bool) -> str:
 
 
 def described(lifetime: str | None) -> dict[str, Any] | None:
-    """Return the properties of a dynamic node for our attach."""
     return None if lifetime is None else {Symbol(LIFETIME_POLICY): Described(ULong(POLICIES[lifetime][0]), [])}

@@ -1,7 +1,7 @@
 """The filters of a source (3.5.8): JMS's selector and no-local.
 
-The descriptor of a filter's value, a name or a number, identifies the filter; some clients use the key instead. The answer is
-kept as long as the link, so it contains only a key, a descriptor and a selector of the peer.
+The descriptor of a filter's value identifies it; some clients use the key instead. The answer is kept as long as the link, so it
+contains only a key, a descriptor and a selector of the peer.
 """
 
 from __future__ import annotations
@@ -63,13 +63,11 @@ def filters_of(source: Source) -> Filters:
 
 
 def not_granted(asked: Source, granted: Source) -> list[str]:
-    """Return the filters that our answer leaves out."""
     left = [(key, value) for key, value in (asked.filter or {}).items() if key not in (granted.filter or {})]
     return [f"{key:.80} ({_kind(key, value)!s:.80})" if isinstance(value, Described) else f"{key:.80}" for key, value in left]
 
 
 def filter_set(selector: str | None, no_local: bool) -> Mapping[str, Value] | None:
-    """Return the filter-set of a durable subscription."""
     filters: dict[str, Value] = {}
     if selector is not None:
         filters[Symbol("jms-selector")] = Described(Symbol(SELECTOR[0]), selector)

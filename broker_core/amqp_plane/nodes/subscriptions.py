@@ -1,9 +1,8 @@
 """Subscriptions: a link from an exchange is a link from a queue of its own that is bound there.
 
-The kind of the subscription decides how long the queue lives (OASIS *AMQP binding for JMS*). A plain subscription ends with its
-link, and a shared one with the last of its links. A durable one (expiry *never*) has its link's name, and outlives its links and
-the broker. It ends when a link detaches with *closed*, or when an attach asks for another address or filter, which makes a new
-one. The queue's name contains its owner:
+How long the queue lives depends on the subscription (OASIS *AMQP binding for JMS*). A plain one ends with its link, a shared one
+with the last of its links. A durable one (expiry *never*) has its link's name, and outlives its links and the broker. It ends
+when a link detaches with *closed*, or when an attach with another address or filter makes a new one.
 
 | queue | subscription |
 |---|---|
@@ -96,12 +95,11 @@ class LinkSubscription:
 
 
 def is_alone(queue: Queue) -> bool:
-    """Return True if a durable subscription has one link at a time."""
     return queue.rules.consumers == "exclusive"
 
 
 def check_rights(turn: Turn, peer: Peer, queue: str) -> None:
-    """Check that the user may receive from the exchanges of a durable subscription."""
+    """The user must be allowed to receive from the exchanges of a durable subscription."""
     about = [exchange for exchange, _ in queue_reads.bindings(turn, queue)]
     for exchange in about:
         if not peer.may(Right.RECEIVE, exchange):
@@ -113,7 +111,6 @@ def check_rights(turn: Turn, peer: Peer, queue: str) -> None:
 
 
 def _leads(turn: Turn, wanted: c.Bind) -> bool:
-    """Return True if only this binding leads to its queue."""
     leading = [
         (exchange, binding.key, binding.selector, binding.no_local)
         for exchange, binding in queue_reads.bindings(turn, wanted.queue)
@@ -154,7 +151,6 @@ def of_link(peer: Peer, name: str, source: Source, exchange: str, key: str | Non
 
 
 def of_name(peer: Peer, name: str, desired: tuple[str, ...]) -> str:
-    """Return the queue of a link without a source."""
     everybodys = GLOBAL in desired
     return _queue(peer, name.partition(SUFFIX)[0] if everybodys else name, durable=True, everybodys=everybodys)
 

@@ -1,4 +1,4 @@
-"""The dialect of Azure Service Bus: the conversation of its clients, translated into plain AMQP links and requests.
+"""The dialect of Azure Service Bus, translated into plain AMQP links and requests.
 
 Only listeners with `dialect = "service-bus"` make a `ServiceBusPeer`. No other room depends on it, so other
 listeners pay nothing. The engine learns only features that any queue can use.
@@ -15,23 +15,9 @@ listeners pay nothing. The engine learns only features that any queue can use.
 | lock renewal, peek, schedule, cancel | `management`, `peeks` | `Turn`, `RenewLock`, `CancelDelayed` | the engine |
 | deferred messages | `deferral` | `AcquireDeferred`, `messages_of` | the engine, by holder; tokens: request link or session |
 | names of entities | `entities` | `nodes.addresses.find` | none: an address is translated at each attach |
-| any refusal | `peer` | `Peer.refuse`: a whole attach, then a detach with the error | none |
-| names of links, which are unique in one AMQP session | `peer` | `Peer.scope_of`, `names_per_session` | none |
+| any refusal | `peer`, `incoming` | `Peer.refuse`: a whole attach, then a detach with the error | none |
+| names of links, unique in one AMQP session | `peer` | `Peer.scope_of`, `names_per_session` | none |
 
-A dialect's peer is a `Dispatcher` with another `make_endpoint`, which returns links of this room. They are
-subclasses of the plane's links.
-
-- `peer`: the connection: its links, claims and time limits.
-- `claims`, `cbs`: tokens of a connection, and the node that receives them.
-- `management`: requests about an entity.
-- `deferral`: deferred messages, and their locks.
-- `rules`, `rule_filters`: rules of subscriptions, and their filters as selectors.
-- `peeks`: messages that a client looks at.
-- `requests`, `request_fields`: nodes with a request link and a response link; fields of requests.
-- `incoming`: refusals of messages and requests.
-- `sending`: links on which a client sends.
-- `receiving`, `annotations`: links on which a client receives; annotations of its messages.
-- `sessions`: links on which a client receives one session, and requests about sessions.
-- `entities`: addresses of entities.
-- `vendor`: names of the vendor.
+A dialect's peer is a `Dispatcher` with another `make_endpoint`, which returns subclasses of the plane's links.
+`vendor` contains names of the vendor.
 """

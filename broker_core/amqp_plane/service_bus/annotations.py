@@ -2,12 +2,12 @@
 
 Sequence numbers begin at 1, as the vendor's do: SDKs take 0 for "from the beginning".
 
-A message without an id gets one, since JavaScript's SDK settles no other message. It consists of sequence number and time.
+JavaScript's SDK settles no message without an id, so such a message gets one from its sequence number and time.
 
-The engine keeps one text for a rejected message. It consists of the reason and the description, in two lines.
+The engine keeps one text for a rejected message: the reason and the description, in two lines.
 
-A receiver may change application properties of a message that it abandons or dead-letters. The stored message stays as it is:
-each property becomes an annotation `x-opt-changed-property:NAME`, and a property again when the message leaves.
+A receiver may change application properties of a message that it abandons or dead-letters. Each becomes an annotation
+`x-opt-changed-property:NAME` of the stored message, and a property again when the message leaves.
 """
 
 from __future__ import annotations
@@ -121,7 +121,6 @@ def _header(message: bytes) -> tuple[int, bytes | None]:
 
 
 def annotated(message: bytes, entries: bytes) -> bytes:
-    """Merge an encoded map into the annotations of a message."""
     section, start, end = b"", 0, 0
     for part in scan(message, most=MAX_SECTIONS_READ):
         if part.code in (HEADER, DELIVERY_ANNOTATIONS):
@@ -143,7 +142,6 @@ def changes(properties: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def _with_changes(octets: bytes) -> bytes:
-    """Turn annotations of changed properties into application properties."""
     message = decode_message(octets, most=MAX_SECTIONS_READ)
     notes: Mapping[Any, Any] = message.message_annotations or {}
     changed = {name: value for name, value in notes.items() if str(name).startswith(CHANGED_PROPERTY)}

@@ -30,11 +30,11 @@ class TokenLogin(Protocol):
         """Refuse an entity that the user may not use, or that does not exist. Raises Refusal."""
 
     def record_refused_login(self, name: str, error: str) -> None:
-        """Add to the audit log. `name`: the claimed user."""
+        """`name`: the claimed user."""
 
 
 def answer(peer: TokenLogin, request: NodeRequest) -> NodeResponse:
-    """Accept a token. Raises Refusal, Unauthenticated."""
+    """Raises Refusal, Unauthenticated."""
     operation = request.text("operation")
     if operation != vendor.PUT_TOKEN:
         raise Refusal(Condition.NOT_IMPLEMENTED, f"$cbs has the operation {vendor.PUT_TOKEN}, not {operation!r:.80}")

@@ -1,7 +1,6 @@
 """Claims: the entities that a connection may use, each until its token expires.
 
-A claim for an entity covers its parts: `orders` covers `orders/$management` and `orders/$DeadLetterQueue`. The
-user's permissions still apply.
+A claim for `orders` covers `orders/$management` and `orders/$DeadLetterQueue`. The user's permissions still apply.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Deferred messages: a client receives them by sequence number at `$management`, and settles them there by lock token.
+"""Deferred messages, received by sequence number at `$management`, and settled by lock token.
 
-The locks belong to the request link, and end with it. Then the messages are deferred again. A message of a session is received
-with the lock of the session: see `sessions`.
+The locks end with the request link. Then the messages are deferred again. For messages of a session, see `sessions`.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ class DeferredMessages:
             raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, text)
 
     def _received(self, slices: list[BlockSlice], rows: RowSet, wanted: list[int], until: int | None) -> NodeResponse:
-        """Read the messages. They are settled, or returned if one cannot be read, in the next commit."""
+        """Read the messages. The next commit settles them, or returns them if one cannot be read."""
         tokens = {number: self._tokens.get(number) for number in wanted}
         try:
             messages = self._read(slices, until)
@@ -94,7 +93,7 @@ class DeferredMessages:
         return NodeResponse(OK, "OK", {"messages": locked})
 
     def _read(self, slices: list[BlockSlice], until: int | None) -> dict[int, bytes]:
-        """Return messages by their sequence numbers. Raises PenstockError if one cannot be read."""
+        """Raises PenstockError if a message cannot be read."""
         broker, messages = self.peer.context.broker, dict[int, bytes]()
 
         def damaged(block_slice: BlockSlice, indexes: slice, error: errors.DamagedJournal) -> None:

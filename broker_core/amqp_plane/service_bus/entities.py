@@ -3,8 +3,8 @@
     QUEUE   TOPIC   TOPIC/Subscriptions/NAME   QUEUE or subscription/$DeadLetterQueue   ENTITY/$management   $cbs
 
 A topic is an exchange. Its subscription NAME is the queue `TOPIC.NAME`, which an operator binds to the exchange.
-An SDK writes them as a URI (`amqps://HOST/QUEUE`) or as a path. The host is not compared: a broker may have several names. Parts
-that begin with `$`, and `Subscriptions`, are written in any case. Names are compared exactly, as everywhere in Penstock.
+An SDK writes a URI (`amqps://HOST/QUEUE`) or a path. The host is not compared: a broker may have several names. Parts that begin
+with `$`, and `Subscriptions`, are written in any case. Names are compared exactly.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def parse(address: object) -> Entity:
 
 
 def node_of(path: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """Return the name of the queue or exchange that a path begins with, and the rest of the path."""
+    """Return the queue or exchange that a path begins with, and the rest of the path."""
     if len(path) > 2 and path[1] == vendor.SUBSCRIPTIONS:
         return f"{path[0]}.{path[2]}", path[3:]
     return path[0], path[1:]
@@ -74,7 +74,7 @@ def node_of(path: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 def queue_of(peer: Peer, entity: Entity, *rights: Right, makes: bool = False) -> str:
     """Return the queue of an entity, on which the user has one of the rights. Raises Refusal, NotFound.
 
-    `makes`: a policy may make it on first use. Requests make no queue: their client has put a token for it before.
+    `makes`: a policy may make it on first use. A request makes none: its token was put before.
     """
     name, rest = node_of(entity.path)
     queue = _queue_named(peer, name, rights, makes=makes)
@@ -95,5 +95,5 @@ def _queue_named(peer: Peer, name: str, rights: Sequence[Right], *, makes: bool)
 
 
 def missing(name: str, advice: str) -> Refusal:
-    """Return the refusal of an entity that does not exist. SDKs recognize its first words, and connect again otherwise."""
+    """SDKs recognize the first words, and connect again otherwise."""
     return Refusal(Condition.NOT_FOUND, f"The messaging entity {name!r:.80} could not be found: {advice}")

@@ -107,7 +107,7 @@ class Management:
     def _locked(self, turn: Turn, body: dict[str, Any]) -> dict[LockHolder, list[bytes]]:
         """Return the lock tokens of a request by their links.
 
-        JavaScript's SDK also names the session of a message in a queue without sessions.
+        JavaScript's SDK also names the session in a queue without sessions.
         """
         queue = entities.queue_of(self._peer, self._entity, Right.RECEIVE)
         session = body.get("session-id") if queue_reads.is_grouped(turn, queue) else None
@@ -203,7 +203,7 @@ class Management:
 
 
 class ManagementLink(RequestLink):
-    """Link on which a client sends requests about an entity."""
+    """A request link about an entity."""
 
     def __init__(
         self,

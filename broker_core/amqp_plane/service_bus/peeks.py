@@ -1,7 +1,6 @@
 """Peeks: messages that are not settled, also locked, deferred and scheduled ones.
 
-A queue may have millions of messages that a peek passes over, such as those of other sessions. So a peek that has looked at many
-blocks continues in the next commit.
+A peek may pass over millions of messages, such as those of other sessions. So after many blocks it continues in the next commit.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class EntityPeek:
         return NodeResponse(OK, "OK", {"messages": peeked})
 
     def _read(self, block_slice: BlockSlice) -> list[bytes]:
-        """Return the messages of a slice. Damaged ones are left out."""
+        """Damaged messages are left out."""
         messages = list[bytes]()
         for time, tags, encoded in messages_of(self._peer.context.broker, block_slice, lambda indexes, error: None):
             for tag, message in zip(tags, encoded if isinstance(encoded, list) else (), strict=False):

@@ -64,7 +64,7 @@ class ServiceBusPeer(Dispatcher):
         self.connection.names_per_session = True
 
     def scope_of(self, session: Session) -> str:
-        """Java's SDK names the links to messaging sessions of one name alike, also if they are of several queues."""
+        """Java's SDK names links to equal session ids alike, also if they are of several queues."""
         return f"{self.identifier} {id(session)}"
 
     # --- tokens
@@ -97,7 +97,7 @@ class ServiceBusPeer(Dispatcher):
             self.registry.claim(end)
 
     def check_entity(self, path: tuple[str, ...]) -> None:
-        """Refuse a token for an entity that the user may not use, or that does not exist. Raises Refusal."""
+        """Refuse an entity that the user may not use, or that does not exist. Raises Refusal."""
         if not path:
             return  # of the whole namespace
         (name, _), context = entities.node_of(path), self.context
@@ -159,7 +159,7 @@ class ServiceBusPeer(Dispatcher):
     # --- links
 
     def make_endpoint(self, _: Peer, transactions: ConnectionTransactions, link: Any, theirs: Attach) -> LinkEnd:
-        """Return our end of a link. Raises Refusal, PenstockError."""
+        """Raises Refusal, PenstockError."""
         sends = theirs.role == SENDER
         if sends and isinstance(theirs.target, Coordinator):  # SDKs declare a transaction before their first token
             return attach.endpoint_of(self, transactions, link, theirs)
@@ -216,8 +216,7 @@ class ServiceBusPeer(Dispatcher):
     def refuse(self, link: Link, error: Error) -> None:
         """Answer an attach as it is, and detach with the reason. SDKs do not read the reason after an attach without terminus.
 
-        But the answer to an attach for a session has no source: otherwise Java's SDK and JavaScript's assume that they have the
-        session, and do not read the reason.
+        The answer to an attach for a session has no source: otherwise some SDKs (Java, JavaScript) assume that they have it.
         """
         theirs = link.remote_attach
         if theirs is not None and self.awaits_attach(link):

@@ -1,8 +1,7 @@
 """Links on which a client receives: lock tokens as tags, the vendor's annotations and outcomes.
 
 A lock token has 16 octets: the sequence number (8), the link's holder (5) and the number of its acquisition (3), which begins
-at random. So each delivery of a message has its own token, and a token names its link. Locks end with their link. `deferral`
-makes such tokens for deferred messages.
+at random. So each delivery of a message has its own token, and a token names its link. Locks end with their link.
 
 | the vendor's outcome | on the wire | becomes |
 |---|---|---|
@@ -13,7 +12,7 @@ makes such tokens for deferred messages.
 | release (prefetched messages at the end) | released | released, which does not count as an attempt |
 | defer | modified, undeliverable-here | deferred, which counts as an attempt |
 
-SDKs wait for the answer to an outcome in a transaction before they commit. So the answer is sent immediately, unsettled, and the
+SDKs wait for the answer to an outcome in a transaction before they commit. So the answer is sent immediately, unsettled. The
 commit settles it. After a rollback, the lock holds.
 """
 
@@ -59,7 +58,7 @@ class LockHolder(Protocol):
 
     @property
     def session_id(self) -> str | None:
-        """The session whose lock the messages have, None if they have their own locks."""
+        """The session whose lock the messages have; None: they have their own."""
 
     def locked(self, tag: bytes) -> object:
         """Raises RequestFailed if the lock has ended."""
@@ -187,14 +186,14 @@ class EntityReceiver(ConsumerLink):
 
 
 def as_changes(state: DeliveryState | None) -> DeliveryState | None:
-    """Return an outcome with the properties that it changes as annotations. Raises InvalidRequest."""
+    """Return an outcome with its changed properties as annotations. Raises InvalidRequest."""
     if not isinstance(state, Modified) or not state.message_annotations:
         return state
     return replace(state, message_annotations=changes(state.message_annotations))
 
 
 def _changes_of(state: Rejected) -> bytes | None:
-    """Return the encoded annotations of a dead letter's changed properties. Raises InvalidRequest."""
+    """Raises InvalidRequest."""
     info = {} if state.error is None else state.error.info or {}
     changed = {name: value for name, value in info.items() if name not in (vendor.REASON, vendor.DESCRIPTION)}
     return encode(changes(changed)) if changed else None
@@ -239,7 +238,6 @@ def lock_lost() -> RequestFailed:
 
 
 def lock_suffix(holder: int, acquisition: int) -> bytes:
-    """Return the part of a lock token behind the sequence number."""
     return (holder % (1 << 40)).to_bytes(5, "big") + (acquisition % (1 << 24)).to_bytes(3, "big")
 
 

@@ -1,7 +1,7 @@
 """Nodes that answer requests: a client sends on one link, and receives the responses on another.
 
 A response goes to the link whose target is the request's reply-to, else to the newest response link of the node. It is sent
-settled, since SDKs settle no response. A request without such a link is refused, because its response would be lost.
+settled, since SDKs settle no response. Without such a link, the request is refused.
 
 A request is read without the broker's lock, carried out in a commit, and answered when that is durable. A link gets credit for
 another request when a response has left, so a client that receives no responses makes no more of them.
@@ -175,7 +175,7 @@ class RequestLink(DialectLink):
             target.put(_encoded(request, response, self._dashed), self._responded)
 
     def _responded(self) -> None:
-        """Grant credit for other requests: a response leaves, or has no link any more."""
+        """Grant credit for other requests: a response has left, or lost its link."""
         self._unconfirmed -= 1
         self.renew(max(1, self.window // 2))
 

@@ -1,9 +1,7 @@
 """Rules of a subscription: named bindings of its queue to the topic.
 
-A message that matches several rules arrives once. A binding without a name, as an operator makes it, is listed as
-`$Default` if it is unconditional, else as `binding-NUMBER`.
-
-A binding keeps the vendor's filter as the client wrote it, so that it is listed in the same form.
+A message that matches several rules arrives once. A binding without a name is listed as `$Default` if it is unconditional, else
+as `binding-NUMBER`. A binding keeps the vendor's filter as the client wrote it.
 """
 
 from __future__ import annotations
@@ -102,7 +100,6 @@ class SubscriptionRules:
 
     @staticmethod
     def _named(turn: Turn, topic: str, queue: str) -> dict[str, int]:
-        """Return the number of each binding by its name."""
         numbers: dict[str, int] = {}
         for number, binding in queue_reads.rules(turn, topic, queue).items():
             default = _DEFAULT if _is_unconditional(binding) and _DEFAULT not in numbers else f"binding-{number}"
@@ -115,7 +112,7 @@ def _is_unconditional(binding: Binding) -> bool:
 
 
 def _filter(description: object) -> tuple[str | None, Described]:
-    """Return the selector of a rule, None for every message, and the filter in the form of a listed rule. Raises Refusal."""
+    """Return the selector of a rule, None for every message, and the filter as it is listed. Raises Refusal."""
     if not isinstance(description, Mapping):
         raise Refusal(Condition.INVALID_FIELD, f"'rule-description' is a map, not {description!r:.80}")
     if action := description.get("sql-rule-action"):

@@ -1,16 +1,15 @@
 """Links on which a client receives the messages of one session, and the requests about sessions.
 
-A session is a message group of a queue that has the option `groups`. Its receiver locks the group in the engine. An attach that
-asks for the next session is answered when a session is free; until then the link looks for one as others look for messages.
+A session is a message group of a queue with the option `groups`. Its receiver locks the group in the engine. An attach that
+asks for the next session is answered when one is free; until then the link looks for one as others look for messages.
 
-Deferred messages of a session are received at `$management` by the connection that holds the session. They have the lock of the
-session, as its other messages.
+Deferred messages of a session are received at `$management` by its connection, with the lock of the session.
 
 | operation | right | |
 |---|---|---|
 | renew-session-lock | receive | of the receiver that holds the session |
 | get-session-state, set-session-state | receive | of the receiver that holds the session |
-| get-message-sessions | browse or receive | sessions with messages that are not settled, or with a state |
+| get-message-sessions | browse or receive | sessions with unsettled messages or a state |
 """
 
 from __future__ import annotations
@@ -176,7 +175,7 @@ class SessionReceiver(EntityReceiver):
             super().settle_by_token(turn, tag, state)
 
     def look(self, now: float) -> None:
-        """Give up waiting for a session, or detach the link whose lock has ended. `now`: the plane's clock, seconds."""
+        """Give up waiting, or detach the link whose lock has ended. `now`: the plane's clock, seconds."""
         if self._answer is not None and now >= self._deadline:
             self.peer.detach(self, NO_SESSION)
         elif self.session_id is not None and self.context.wall_ms() >= self.terminus.until:
@@ -248,7 +247,7 @@ class SessionRequests:
         }
 
     def _receiver(self, turn: Turn, request: NodeRequest, body: dict[str, Any]) -> SessionReceiver:
-        """Return the receiver of this connection that holds the session of a request. Raises Refusal, RequestFailed."""
+        """Return the receiver that holds the session of a request. Raises Refusal, RequestFailed."""
         queue, session_id = entities.queue_of(self._peer, self._entity, Right.RECEIVE), _checked(body.get("session-id"))
         link_name = request.properties.get(vendor.ASSOCIATED_LINK)
         for link in self._sessions:
@@ -259,10 +258,7 @@ class SessionRequests:
         raise lock_lost()
 
     def deferred(self, turn: Turn, request: NodeRequest, body: dict[str, Any], rows: RowSet) -> DeferredMessages | None:
-        """Return the holder of deferred messages that a request asks for: the receiver of their session.
-
-        None if they belong to no session. Raises Refusal, RequestFailed.
-        """
+        """Return the receiver's holder of deferred messages; None if they belong to no session. Raises Refusal, RequestFailed."""
         if body.get("session-id") is None:
             queue = entities.queue_of(self._peer, self._entity, Right.RECEIVE)
             if others := queue_reads.deferred_of_group(turn, queue, rows, None):

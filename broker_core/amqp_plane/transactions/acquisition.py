@@ -1,8 +1,8 @@
 """Messages that a link acquires in a transaction (4.4.3, 4.4.4), which the receiver's flow names.
 
-Their outcomes must name it. A commit applies the outcomes; a message without an outcome then belongs to the link like any
-delivery. A rollback returns the messages as after a failed attempt, independent of the link's default outcome, and their
-deliveries end. If the link or its control link is lost, only the messages that the receiver had begun with count as failed.
+Their outcomes must name it. After a commit, a message without an outcome belongs to the link like any delivery. A rollback
+returns the messages as after a failed attempt, and their deliveries end. If the link or its control link is lost, only the
+messages that the receiver had begun with count as failed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Acquisition:
         link.loop.in_commit(retire)
 
     def without_strays(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Leave out deliveries whose outcome came outside of their transaction, whose control link ends (4.4.2, 4.4.4)."""
+        """Leave out deliveries whose outcome came outside of their transaction; its control link ends (4.4.2, 4.4.4)."""
         strays = {d: t for d in deliveries if (t := self.deliveries.get(d)) is not None and not t.discharging}
         text = "an outcome outside of the transaction in which its delivery was acquired"
         for transaction in strays.values():
@@ -84,15 +84,13 @@ class Acquisition:
     # --- the end: of a transaction, or of the link
 
     def roll_back(self, turn: Turn, transaction: OpenTransaction) -> None:
-        """Return the messages of a transaction that the client rolled back."""
         self._return(turn, self._deliveries_of(transaction), Cause.ROLLBACK)
 
     def abandon(self, turn: Turn, transaction: OpenTransaction, cause: Cause) -> None:
-        """Return the messages of a transaction whose control link has ended."""
         self._abandon(turn, self._deliveries_of(transaction), cause)
 
     def end(self, turn: Turn) -> None:
-        """Return, at the link's end, messages of open transactions without an outcome."""
+        """Return messages of open transactions without an outcome."""
         left = [d for d, transaction in self.deliveries.items() if not transaction.over and _is_open(d)]
         self._abandon(turn, left, self._link.end_cause)
 
@@ -141,9 +139,9 @@ class Acquisition:
             link.gained_capacity()
 
     def ends_later(self, transaction: OpenTransaction) -> bool:
-        """Return True if the receiver has not received the end of an aborted delivery of this transaction.
+        """Return True if the end of an aborted delivery of this transaction has not left.
 
-        A session has at most one aborted delivery, since it sends nothing behind it.
+        A session has at most one, since it sends nothing behind it.
         """
         return self.aborts is transaction and self._link.session.blocked and self._link.may_tell
 

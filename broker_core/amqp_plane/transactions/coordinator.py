@@ -1,7 +1,6 @@
 """The control link of transactions (4.1 to 4.3).
 
-A discharge is carried out after all earlier requests, and later work in the transaction is refused. All deliveries of the
-transaction have their outcomes before the discharge is answered.
+A discharge is carried out after all earlier requests. It is answered when all deliveries of the transaction have outcomes.
 """
 
 from __future__ import annotations
@@ -168,7 +167,6 @@ class Control(IncomingLink):
 
 
 def _is_partly(link: object, transaction: OpenTransaction) -> bool:
-    """Return True if a delivery of this transaction is incomplete on this link."""
     unfinished = getattr(link, "unfinished", None)  # a sending link of ours lacks it
     state = None if unfinished is None else unfinished.remote_state
     return isinstance(state, TransactionalState) and state.txn_id == transaction.id

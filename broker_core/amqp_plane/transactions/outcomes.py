@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def retire(link: ConsumerLink, deliveries: list[Delivery], state: TransactionalState, settled: bool) -> None:
-    """Carry out the receiver's outcome for deliveries, to hold if a transaction commits."""
+    """Carry out outcomes that hold if a transaction commits."""
     peer, transactions = link.peer, link.transactions
     fresh = [d for d in deliveries if not isinstance(d.state, TERMINAL)]
     named = transactions.get(state)
@@ -59,7 +59,7 @@ def retire(link: ConsumerLink, deliveries: list[Delivery], state: TransactionalS
 
 
 def known(link: OutgoingLink, transactions: ConnectionTransactions, state: TransactionalState) -> OpenTransaction | None:
-    """Return the transaction that an outcome names. If it takes no work, detach the link."""
+    """Return the transaction that an outcome names, or detach the link."""
     try:
         return transactions.find(state.txn_id)
     except Refusal as error:

@@ -1,8 +1,7 @@
 """The transactions of a connection, by the ids that its links name (part 4).
 
-All messages and outcomes that name a transaction are counted when their frames arrive (`events.Named`), before they can be
-refused or dropped. The messages and outcomes that are carried out are counted again. If the two numbers differ, a commit becomes
-a rollback.
+Messages and outcomes that name a transaction are counted when their frames arrive (`events.Named`), and again when they are
+carried out. If the two numbers differ, a commit becomes a rollback.
 """
 
 from __future__ import annotations
@@ -80,7 +79,6 @@ class ConnectionTransactions:
         self._coordinated.close(transaction.id)
 
     def get(self, state: object) -> OpenTransaction | None:
-        """Return the open transaction that a delivery's state names."""
         return self._open.get(state.txn_id) if isinstance(state, TransactionalState) else None
 
     def find(self, txn_id: bytes) -> OpenTransaction:
