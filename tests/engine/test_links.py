@@ -5,13 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from penstock.broker_core import errors
+from penstock.broker_core.amqp import decode_message
+from penstock.broker_core.amqp.encoder import encode
+from penstock.broker_core.amqp.types import Symbol
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine import events as e
 from penstock.broker_core.engine.columns.blocks import Block
@@ -21,6 +24,7 @@ from penstock.broker_core.engine.columns.rowset import BLOCK_ROWS, RowSet
 from penstock.broker_core.engine.columns.states import RETURN_COUNTS_ATTEMPT, Cause, Outcome
 from penstock.broker_core.engine.events import codec
 from penstock.broker_core.engine.model.exclusions import Exclusions
+from penstock.broker_core.messages.encoding import annotation
 from penstock.broker_core.reading.slices import names_of, slice_of
 
 from .conservation import conserved
@@ -115,32 +119,63 @@ def test_what_every_link_refused_shows_in_stat() -> None:
     assert engine.run(c.Stat("q"))[0]["consumers"] == 0
 
 
-def test_overlays_are_bounded_and_saying_the_same_again_fills_nothing() -> None:
+def note(name: str, value: object) -> bytes:
+    return encode({Symbol(name): value})
+
+
+def merged(entries: Sequence[bytes]) -> Any:
+    return decode_message(annotation.merged(b"", entries)).message_annotations
+
+
+def test_annotations_of_any_number_of_attempts_are_kept_within_a_limit() -> None:
     engine = engine_with(2)
     engine.run(c.AlterQueue("q", {"maxAttempts": 0}))
+    overlays, most = engine.state.queues["q"].blocks[0].overlays, 0
 
-    def modify(entry: bytes) -> None:
-        rows = engine.run(c.Acquire("q", 1, 2)).rows
-        try:
+    def modify(*entries: bytes) -> None:
+        for entry in entries:
+            rows = engine.run(c.Acquire("q", 1, 2)).rows
             engine.run(c.Release("q", 1, rows, Cause.MODIFIED, annotations=entry))
-        except errors.ResourceLimit:
-            engine.run(c.Release("q", 1, rows))
-            raise
 
-    block = engine.state.queues["q"].blocks[0]
-    for number in range(MAX_OVERLAYS):
-        modify(b"%d" % number)
-    for _ in range(3):
-        modify(b"0")
-        modify(b"1")
-    expected = [b"%d" % number for number in [*range(2, MAX_OVERLAYS), 0, 1]]
-    assert block.overlays.among(slice(0, 2)) == {0: expected, 1: expected}  # in the order of the last values
-    with pytest.raises(errors.ResourceLimit, match=f"{MAX_OVERLAYS} times.*nothing was changed"):
-        modify(b"one more")
-    with pytest.raises(errors.ResourceLimit, match=f"{MAX_ANNOTATIONS} are kept: nothing was changed"):
-        modify(b"x" * (MAX_ANNOTATIONS + 1))
+    modify(note("first", True))
+    for attempt in range(3 * MAX_OVERLAYS):
+        modify(note("attempt", attempt))
+        modify(note("why", "no route"))
+        most = max(most, overlays.bytes)
+    assert most < 2 * MAX_OVERLAYS * 100
+    expected = {"first": True, "attempt": 3 * MAX_OVERLAYS - 1, "why": "no route"}
     for life in (engine, engine.recovered(), engine.from_snapshot()):
-        assert life.state.queues["q"].blocks[0].overlays.among(slice(1, 2)) == {0: expected}
+        kept = life.state.queues["q"].blocks[0].overlays
+        assert [merged(kept.get(row)) for row in (0, 1)] == [expected] * 2
+        assert kept.bytes == life.state.queues["q"].overlay_bytes == overlays.bytes
+
+
+def test_annotations_of_one_message_are_bounded() -> None:
+    engine = engine_with(1)
+    engine.run(c.AlterQueue("q", {"maxAttempts": 0}))
+    rows = engine.run(c.Acquire("q", 1, 1)).rows
+    with pytest.raises(errors.ResourceLimit, match=f"{MAX_ANNOTATIONS} are kept: nothing was changed"):
+        engine.run(c.Release("q", 1, rows, Cause.MODIFIED, annotations=b"x" * (MAX_ANNOTATIONS + 1)))
+    large = "x" * (MAX_ANNOTATIONS - 20)
+    for attempt in range(MAX_OVERLAYS):
+        engine.run(c.Release("q", 1, rows, Cause.MODIFIED, annotations=note(f"a{attempt}", large)), c.Acquire("q", 1, 1))
+    with pytest.raises(errors.ResourceLimit, match="KiB, which is the limit: nothing was changed"):
+        engine.run(c.Release("q", 1, rows, Cause.MODIFIED, annotations=note("other", large)))
+    assert len(merged(engine.recovered().state.queues["q"].blocks[0].overlays.get(0))) == MAX_OVERLAYS
+    for attempt in range(2 * MAX_OVERLAYS):
+        changed = note("a0", f"{attempt:<{len(large)}}")
+        engine.run(c.Release("q", 1, rows, Cause.MODIFIED, annotations=changed), c.Acquire("q", 1, 1))
+
+
+def test_equal_annotations_use_no_more_space_and_the_last_value_counts() -> None:
+    engine = engine_with(2)
+    engine.run(c.AlterQueue("q", {"maxAttempts": 0}))
+    for entry in (b"0", b"1", b"2", b"0", b"1", b"0", b"1"):
+        rows = engine.run(c.Acquire("q", 1, 2)).rows
+        engine.run(c.Release("q", 1, rows, Cause.MODIFIED, annotations=entry))
+    expected = {0: [b"2", b"0", b"1"], 1: [b"2", b"0", b"1"]}
+    for life in (engine, engine.recovered(), engine.from_snapshot()):
+        assert life.state.queues["q"].blocks[0].overlays.among(slice(0, 2)) == expected
 
 
 def test_overlays_of_all_messages_of_a_queue_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

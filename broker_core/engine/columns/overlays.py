@@ -1,7 +1,8 @@
 """Overlays: annotations that *modified* or a dead-lettering added to messages after they arrived.
 
-An entry is an encoded AMQP map, which the engine does not decode. The plane that sends the message merges its entries in order;
-the later entry wins.
+An entry is an encoded AMQP map, whose values the engine does not decode. The plane that sends the message merges its entries in
+order; the later entry wins. The engine merges the entries of a message that has many, so that a client can add annotations at
+each of any number of attempts.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import base64
 from collections.abc import Iterator
 from typing import Any
 
+from .encoded_maps import merged
+from .limits import MAX_OVERLAYS, MAX_ROW_OVERLAYS
 from .series import Rows
 
 ROW_BYTES = 64  # memory of an entry besides its bytes, roughly
@@ -30,22 +33,28 @@ class Overlays:
     def get(self, row: int) -> tuple[bytes, ...]:
         return self._rows.get(row, ())
 
+    def after(self, row: int, entry: bytes) -> tuple[bytes, ...]:
+        """Return the entries of a row after `entry` is added. An equal one is replaced, so to repeat it uses no more space.
+
+        Raises ValueError if many entries are not maps.
+        """
+        entries = (*(overlay for overlay in self.get(row) if overlay != entry), entry)
+        is_small = len(entries) <= MAX_OVERLAYS and sum(map(len, entries)) <= MAX_ROW_OVERLAYS
+        return entries if is_small else (merged(entries),)
+
     def most(self, rows: Rows, entry: bytes) -> int:
-        """Return the largest number of entries of a row after `entry` is added."""
+        """Return the most bytes that a row has after `entry` is added. Raises ValueError."""
         if not self._rows:
-            return 1
-        return 1 + max((len(self.get(row)) - (entry in self.get(row)) for row in _numbers(rows)), default=0)
+            return len(entry)
+        return max((sum(map(len, self.after(row, entry))) for row in _numbers(rows)), default=0)
 
     def add(self, rows: Rows, entry: bytes) -> int:
-        """An equal entry is replaced, so a client that repeats it uses no more space. Returns by how much `bytes` grew."""
+        """Add an entry to rows. Returns by how much `bytes` grew; less than 0 if entries were merged."""
         before = self.bytes
         for row in _numbers(rows):
-            known = self._rows.get(row, ())
-            if entry in known:
-                self._rows[row] = (*(overlay for overlay in known if overlay != entry), entry)
-            else:
-                self._rows[row] = (*known, entry)
-                self.bytes += len(entry) + ROW_BYTES
+            self.bytes -= _size(self.get(row))
+            self._rows[row] = self.after(row, entry)
+            self.bytes += _size(self._rows[row])
         return self.bytes - before
 
     def among(self, rows: Rows) -> dict[int, list[bytes]]:
@@ -67,9 +76,13 @@ class Overlays:
         entries = [base64.b64decode(text) for text in data["entries"]]
         for row, numbers in data["rows"].items():
             overlays._rows[int(row)] = tuple(entries[number] for number in numbers)
-            overlays.bytes += sum(len(entries[number]) + ROW_BYTES for number in numbers)
+            overlays.bytes += _size(overlays._rows[int(row)])
         return overlays
 
 
 def _numbers(rows: Rows) -> Iterator[int]:
     return iter(range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist())
+
+
+def _size(entries: tuple[bytes, ...]) -> int:
+    return sum(map(len, entries)) + ROW_BYTES * len(entries)

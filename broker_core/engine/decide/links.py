@@ -20,7 +20,7 @@ from ..columns.limits import (
     MAX_EXCLUDED,
     MAX_LINK_TAKERS,
     MAX_OVERLAY_BYTES,
-    MAX_OVERLAYS,
+    MAX_ROW_OVERLAYS,
     MAX_SUBSCRIPTIONS,
     NEVER,
 )
@@ -247,10 +247,10 @@ def _check_annotations(queue: Queue, rows: RowSet, annotations: bytes) -> None:
             "was changed. Let such messages be settled"
         )
     for number, part in rows.items():
-        if queue.blocks[number].overlays.most(part, annotations) > MAX_OVERLAYS:
+        if queue.blocks[number].overlays.most(part, annotations) > MAX_ROW_OVERLAYS:
             raise errors.ResourceLimit(
-                f"a message of {queue.name!r} had annotations added {MAX_OVERLAYS} times, which is the limit: nothing was "
-                "changed. Let it be settled, or released without more of them"
+                f"the annotations added to a message of {queue.name!r} take {MAX_ROW_OVERLAYS >> 10} KiB, which is the limit: "
+                "nothing was changed. Let it be settled, or released without more of them"
             )
 
 
