@@ -5,6 +5,7 @@ Their receivers wait for the answer to each outcome before the commit (receiver-
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,26 @@ def test_a_lock_that_is_lost_in_a_transaction_is_reported_and_fails_it(w: Work) 
     assert (answer.state.error.condition, answer.settled) == ("com.microsoft:message-lock-lost", True)
     assert w.fails(txn) == ROLLBACK
     assert (w.count("q"), w.stage.counts("r")) == (0, {"available": 1})
+
+
+@pytest.mark.parametrize("properties", [{"a": "x" * 5000}, {"a": "x" * 500}])
+def test_changed_properties_that_are_refused_fail_the_transaction_and_the_lock_holds(
+    w: Work, properties: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an outcome that the plane refuses, and of one that the engine refuses."""
+    monkeypatch.setattr(sys.modules["penstock.broker_core.engine.decide.links"], "MAX_ROW_OVERLAYS", 100)
+    assert w.send(TO_Q, message(b"work")) == Accepted()
+    work = w.receive()
+    txn = w.begin()
+    answer = w.settle(work, Modified(message_annotations={Symbol(name): text for name, text in properties.items()}), txn)
+    assert isinstance(answer.state, Rejected)
+    assert answer.state.error is not None
+    assert not answer.settled
+    assert w.fails(txn) == ROLLBACK
+    assert w.stage.counts("q") == {"acquired": 1}
+    answer = w.settle(work, Accepted())
+    assert (answer.state, answer.settled) == (Accepted(), True)
+    assert w.stage.counts("q") == {"archived": 1}
 
 
 def test_a_bad_batch_fails_its_transaction(w: Work) -> None:

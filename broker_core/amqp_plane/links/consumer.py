@@ -94,6 +94,13 @@ class ConsumerLink(OutgoingLink, Resumable):
     def retired(self, turn: Turn, deliveries: list[Delivery], error: errors.PenstockError | None) -> None:
         """Note that outcomes are carried out in an open transaction, or why not. Their answer follows the discharge (4.4.2)."""
 
+    def refuse_outcomes(self, deliveries: list[Delivery], error: errors.PenstockError, *, in_transaction: bool = False) -> None:
+        """End the link, since its receiver gave deliveries an outcome that cannot be carried out: AMQP refuses no outcome."""
+        if isinstance(error, errors.ResourceLimit):
+            self.fail(error)
+        else:
+            self.peer.detach(self, as_error(error))
+
     # --- acquiring
 
     def take(self, turn: Turn, messages: int, max_bytes: int, behind: tuple[int, ...] = ()) -> tuple[RowSet, int]:
@@ -270,12 +277,11 @@ class ConsumerLink(OutgoingLink, Resumable):
         try:
             disposition = self._end_of(state, settled)
         except errors.InvalidRequest as error:
-            self.peer.detach(self, as_error(error))
+            self.refuse_outcomes(_undecided(deliveries), error)
             return
         if disposition is None:
             return
-        # The first outcome of a delivery holds.
-        fresh = [d for d in deliveries if d.state is None or not isinstance(d.state, TERMINAL)]
+        fresh = _undecided(deliveries)
         if self.acquisition.deliveries:
             fresh = self.acquisition.without_strays(fresh)
         if self.transactions:
@@ -304,7 +310,7 @@ class ConsumerLink(OutgoingLink, Resumable):
             return
         _, error, end = turn.carry_out(c.command_of(disposition, self.queue, self.holder, rows))
         if isinstance(error, errors.ResourceLimit):
-            self.loop.when_durable(end, partial(self.fail, error))
+            self.loop.when_durable(end, partial(self.refuse_outcomes, deliveries, error))
         elif error is not None:
             # A lock has ended, or the link, or the queue was deleted.
             log.info("%s: an outcome came too late: %s", self, error)
@@ -464,3 +470,8 @@ class ConsumerLink(OutgoingLink, Resumable):
         except errors.ResourceLimit as error:
             # The client exceeds a limit of the link.
             self.loop.when_durable(turn.end, partial(self.peer.detach, self, as_error(error)))
+
+
+def _undecided(deliveries: list[Delivery]) -> list[Delivery]:
+    """Return the deliveries without an outcome. The first outcome of a delivery holds."""
+    return [delivery for delivery in deliveries if not isinstance(delivery.state, TERMINAL)]

@@ -12,6 +12,9 @@ at random. So each delivery of a message has its own token, and a token names it
 | release (prefetched messages at the end) | released | released, which does not count as an attempt |
 | defer | modified, undeliverable-here | deferred, which counts as an attempt |
 
+An outcome that cannot be carried out, such as changed properties above a limit, is answered with *rejected* and an error. The
+message stays locked, and a request can name its lock token.
+
 SDKs wait for the answer to an outcome in a transaction before they commit. So the answer is sent immediately, unsettled. The
 commit settles it. After a rollback, the lock holds.
 """
@@ -39,14 +42,16 @@ from .. import queue_reads
 from ..conditions import as_error
 from ..connections.peer import Peer
 from ..links.consumer import ConsumerLink
-from ..links.dispositions import rows_of_tags
+from ..links.dispositions import NUMBER, rows_of_numbers, rows_of_tags
 from ..links.termini import SourceTerminus
+from ..loop.requests import Retirement
 from ..transactions.registry import ConnectionTransactions
 from . import vendor
 from .annotations import changes, dressed, error_text
 from .requests import GONE, RequestFailed
 
 NO_END = 4_102_444_800_000  # milliseconds since 1970, the year 2100: of locks in a queue without lockTimeout; Java counts to 2262
+MAX_REFUSED = 1000  # lock tokens of one link that requests can still name after a refused outcome
 LOST = Error(condition=vendor.MESSAGE_LOCK_LOST, description="the lock of the message has expired, or was released")
 
 
@@ -93,6 +98,7 @@ class EntityReceiver(ConsumerLink):
         self.receivers = receivers
         self._until: dict[int, int] = {}  # by acquisition: the end of its locks, milliseconds since 1970
         self._next_until = NO_END
+        self._refused: dict[int, bytes] = {}  # by sequence number: tokens of messages that stay locked after a refused outcome
         self._salt = secrets.randbits(24)  # holders begin again with the broker: a token of its last run is not one of this run
 
     def begin(self, turn: Turn) -> None:
@@ -119,6 +125,9 @@ class EntityReceiver(ConsumerLink):
     def taken(self, rows: RowSet) -> int:
         number = super().taken(rows)
         self._until[number] = self._next_until
+        if self._refused:  # their former locks have ended
+            for sequence in rows.sequences().tolist():
+                self._refused.pop(sequence, None)
         return number
 
     def _dressed(self, acquisition: int, time: int, tags: list[bytes], messages: list[bytes]) -> Iterable[tuple[bytes, bytes]]:
@@ -136,6 +145,29 @@ class EntityReceiver(ConsumerLink):
     def _end_of(self, state: DeliveryState | None, settled: bool) -> DeliveryEnd | None:
         return as_vendor(super()._end_of(as_changes(state), settled), state)
 
+    def settle(self, turn: Turn, disposition: DeliveryEnd | Retirement, deliveries: list[Delivery]) -> None:
+        if isinstance(disposition, DeliveryEnd) and disposition.annotations:  # which may exceed a limit of one message
+            for delivery in deliveries:
+                super().settle(turn, disposition, [delivery])
+        else:
+            super().settle(turn, disposition, deliveries)
+
+    def refuse_outcomes(self, deliveries: list[Delivery], error: errors.PenstockError, *, in_transaction: bool = False) -> None:
+        """Report an outcome that cannot be carried out. After a rollback, the receiver may set another one."""
+        self.peer.log(f"{self}: an outcome is refused: {error}")
+        if in_transaction:
+            self._refuse_unsettled(deliveries, error)
+            return
+        for delivery in deliveries:
+            delivery.state = Rejected(error=as_error(error))
+            self._refused[int.from_bytes(delivery.tag[:NUMBER], "big")] = delivery.tag
+        while len(self._refused) > MAX_REFUSED:
+            del self._refused[next(iter(self._refused))]
+        self.settled(deliveries)
+
+    def begun(self) -> RowSet:
+        return super().begun().plus(rows_of_numbers(list(self._refused)))
+
     def _answer_to(self, state: DeliveryState | None) -> Any:
         return Rejected() if isinstance(state, Rejected) else super()._answer_to(state)
 
@@ -146,11 +178,16 @@ class EntityReceiver(ConsumerLink):
         held, lost = (deliveries, list[Delivery]()) if error is None else self._divided(turn, deliveries)
         self._end_lost(lost)
         if error is not None:
-            self.loop.when_durable(0, partial(self._answer_unsettled, held, Rejected(error=as_error(error))))
+            self.loop.when_durable(0, partial(self._refuse_unsettled, held, error))
             return
         for delivery in held:
             if isinstance(state := delivery.state, TransactionalState):
                 self.loop.when_durable(0, partial(self._answer_unsettled, [delivery], self.answer_in(state)))
+
+    def _refuse_unsettled(self, deliveries: list[Delivery], error: errors.PenstockError) -> None:
+        self._answer_unsettled(deliveries, Rejected(error=as_error(error)))
+        for delivery in deliveries:
+            delivery.state = None
 
     def _answer_unsettled(self, deliveries: list[Delivery], state: DeliveryState) -> None:
         waiting = [d for d in deliveries if not d.settled and not d.remote_settled]
@@ -161,7 +198,11 @@ class EntityReceiver(ConsumerLink):
     # --- requests that name a lock token
 
     def locked(self, tag: bytes) -> None:
-        self._locked_delivery(tag)
+        if not self._is_refused(tag):
+            self._locked_delivery(tag)
+
+    def _is_refused(self, tag: bytes) -> bool:
+        return self._refused.get(int.from_bytes(tag[:NUMBER], "big")) == tag
 
     def _locked_delivery(self, tag: bytes) -> Delivery:
         delivery = self.link.unsettled.get(tag)
@@ -173,16 +214,21 @@ class EntityReceiver(ConsumerLink):
         return renewed(self.peer, turn, self.queue, self.holder, tags)
 
     def settle_by_token(self, turn: Turn, tag: bytes, state: DeliveryState) -> None:
-        delivery, end = self._locked_delivery(tag), self._end_of(state, settled=True)
+        is_refused = self._is_refused(tag)
+        deliveries = [] if is_refused else [self._locked_delivery(tag)]
+        end = self._end_of(state, settled=True)
         assert end is not None
         _, error, durable = turn.carry_out(c.command_of(end, self.queue, self.holder, rows_of_tags([tag])))
         if isinstance(error, errors.ResourceLimit):
             raise error
+        if is_refused:
+            del self._refused[int.from_bytes(tag[:NUMBER], "big")]
         if error is not None:
-            self._end_lost([delivery])
+            self._end_lost(deliveries)
             raise lock_lost()
-        delivery.state = self._answer_to(state)
-        self.loop.when_durable(durable, partial(self.settled, [delivery]))
+        for delivery in deliveries:
+            delivery.state = self._answer_to(state)
+        self.loop.when_durable(durable, partial(self.settled, deliveries))
 
 
 def as_changes(state: DeliveryState | None) -> DeliveryState | None:

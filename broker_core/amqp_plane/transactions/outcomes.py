@@ -28,7 +28,7 @@ def retire(link: ConsumerLink, deliveries: list[Delivery], state: TransactionalS
     except InvalidRequest as error:
         if named is not None:
             named.fail(error)
-        peer.detach(link, as_error(error))
+        link.refuse_outcomes(fresh, error, in_transaction=True)
         return
     if not fresh and (named is None or named.discharging):
         return  # the first outcome holds
