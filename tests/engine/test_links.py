@@ -160,7 +160,7 @@ def test_annotations_of_one_message_are_bounded() -> None:
     for attempt in range(MAX_OVERLAYS):
         engine.run(c.Release("q", 1, rows, Cause.MODIFIED, annotations=note(f"a{attempt}", large)), c.Acquire("q", 1, 1))
     with pytest.raises(errors.ResourceLimit, match="KiB, which is the limit: nothing was changed"):
-        engine.run(c.Release("q", 1, rows, Cause.MODIFIED, annotations=note("other", large)))
+        engine.run(c.Release("q", 1, rows, Cause.MODIFIED, annotations=note("z", large)))
     assert len(merged(engine.recovered().state.queues["q"].blocks[0].overlays.get(0))) == MAX_OVERLAYS
     for attempt in range(2 * MAX_OVERLAYS):
         changed = note("a0", f"{attempt:<{len(large)}}")
