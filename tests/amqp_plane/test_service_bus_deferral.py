@@ -10,8 +10,8 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from penstock.broker_core.amqp import Modified, decode_message
-from penstock.broker_core.amqp.performatives import Disposition, Transfer
+from penstock.broker_core.amqp import Modified, Source, Target, decode_message
+from penstock.broker_core.amqp.performatives import Detach, Disposition, Transfer
 from penstock.broker_core.amqp.types import Array, UInt
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.engine.columns.attributes import Attributes
@@ -19,6 +19,7 @@ from penstock.broker_core.engine.columns.rowset import RowSet
 from penstock.broker_core.engine.columns.states import Cause
 
 from ..service.helpers import Clock, enqueue
+from .frames import detach
 from .harness import Stage, stage
 from .service_bus import LISTENER
 from .test_service_bus_requests import LOCK_LOST, RECEIVE, RENEW, SETTLE, Manager
@@ -114,6 +115,47 @@ def test_another_connection_settles_by_token(made: Stage, m: Manager) -> None:
     assert settle(m, messages, "completed") == (410, LOCK_LOST)
 
 
+NEW_REQUESTS, NEW_RESPONSES = 12, 13
+
+
+def attach_again(m: Manager) -> None:
+    """Attach links to `$management` under other names; later requests use them."""
+    m.script.sender("q/$management", NEW_REQUESTS, name="new requests", source=Source(address="you"))
+    m.script.receiver("q/$management", NEW_RESPONSES, 100, name="new responses", target=Target(address="you"))
+    m.requests, m.reply_to = NEW_REQUESTS, "you"
+
+
+@pytest.mark.parametrize("closed_first", [True, False])
+def test_another_receiver_of_the_connection_renews_and_settles(m: Manager, closed_first: bool) -> None:
+    """The vendor's locks belong to the entity. A client whose receiver is closed continues with another one."""
+    made = m.script.stage
+    deferred(made, b"one", b"two")
+    _, _, messages = ask(m, 1, 2)
+    if closed_first:
+        for handle in (2, 3):
+            m.script.send(detach(handle))
+            m.script.expect(Detach, handle=handle)
+    attach_again(m)
+    assert made.counts("q") == {"acquired": 2}
+    made.pass_time(50)
+    assert m.ask(RENEW, tokens(messages))[0] == 200
+    made.pass_time(50)
+    assert settle(m, messages[:1], "completed") == (200, None)
+    assert settle(m, messages[1:], "abandoned") == (200, None)
+    assert made.counts("q") == {"archived": 1, "deferred": 1}
+    assert made.messages("q") == [(1, 2)]
+
+
+def test_locks_of_all_links_of_a_connection_are_limited(tmp_path: Path) -> None:
+    with stage(tmp_path, fsync="never", listeners=(LISTENER,), clock=Clock(), amqp_max_unsettled=2) as made:
+        made.declare("q", lockTimeout=60_000)
+        m = Manager(made)
+        deferred(made, b"one", b"two", b"three")
+        ask(m, 1, 2)
+        attach_again(m)
+        assert ask(m, 3)[:2] == (403, "amqp:resource-limit-exceeded")
+
+
 def test_the_end_of_the_connection_ends_the_locks(made: Stage, m: Manager) -> None:
     deferred(made, b"one", b"two")
     _, _, messages = ask(m, 1)
@@ -151,7 +193,7 @@ def test_a_response_is_limited_but_one_message_always_fits(m: Manager) -> None:
     assert ask(m, 2)[0] == 200
 
 
-def test_locks_of_a_link_are_limited(tmp_path: Path) -> None:
+def test_locks_that_have_ended_do_not_count_to_the_limit(tmp_path: Path) -> None:
     with stage(tmp_path, fsync="never", listeners=(LISTENER,), clock=Clock(), amqp_max_unsettled=2) as made:
         made.declare("q", lockTimeout=60_000)
         m = Manager(made)

@@ -40,18 +40,19 @@ class Manager:
         self.script = cbs.script
         self.script.sender(f"{entity}/$Management", 2, source=Source(address="me"))
         self.script.receiver(f"{entity}/$management", 3, 100, target=Target(address="me"))
+        self.requests, self.reply_to = 2, "me"
         self._count = 0
 
     def ask(self, operation: object, body: object, **more: object) -> tuple[int, Any, Any]:
         """Return status, condition and body of the response."""
         self._count += 1
         message = Message(
-            properties=Properties(message_id=f"m{self._count}", reply_to="me"),
+            properties=Properties(message_id=f"m{self._count}", reply_to=self.reply_to),
             application_properties={"operation": operation, **{name.replace("_", "-"): value for name, value in more.items()}},
             value=body,
             has_value=True,
         )
-        transfer = Transfer(handle=2, delivery_id=self._count, delivery_tag=bytes([self._count]), message_format=0)
+        transfer = Transfer(handle=self.requests, delivery_id=self._count, delivery_tag=bytes([self._count]), message_format=0)
         octets = message.encode()
         parts = [octets[start : start + PART] for start in range(0, len(octets), PART)]
         self.script.send(*((replace(transfer, more=part is not parts[-1]), part) for part in parts))

@@ -13,7 +13,7 @@ listeners pay nothing. The engine learns only features that any queue can use.
 | locks, annotations, outcomes | `receiving`, `annotations` | hooks of `ConsumerLink` | the engine, by holder |
 | sessions | `sessions` | `LinkEnd.open`, `Acquisitions`, `LockGroup` | the engine: locks by holder, states by group |
 | lock renewal, peek, schedule, cancel | `management`, `peeks` | `Turn`, `RenewLock`, `CancelDelayed` | the engine |
-| deferred messages | `deferral` | `AcquireDeferred`, `messages_of` | the engine, by holder; tokens: request link or session |
+| deferred messages | `deferral` | `AcquireDeferred`, `messages_of` | the engine, by holder; tokens: connection or session |
 | names of entities | `entities` | `nodes.addresses.find` | none: an address is translated at each attach |
 | any refusal | `peer`, `incoming` | `Peer.refuse`: a whole attach, then a detach with the error | none |
 | names of links, unique in one AMQP session | `peer` | `Peer.scope_of`, `names_per_session` | none |

@@ -1,6 +1,8 @@
 """Deferred messages, received by sequence number at `$management`, and settled by lock token.
 
-The locks end with the request link. Then the messages are deferred again. For messages of a session, see `sessions`.
+The locks belong to the connection, and end with it. Then the messages are deferred again. So all receivers of a client can settle
+them, also after the receiver that got them is closed. A message of a session is received with the lock of the session: see
+`sessions`.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ class DeferredMessages:
             held = queue_reads.held(turn, self.queue, self.holder, self.rows())
             self._tokens = {number: self._tokens[number] for number in held.sequences().tolist()}
         if len(self._tokens) + rows.count > most:
-            text = f"{most:,} locked messages of a link are the limit (amqp_max_unsettled): settle some first"
+            text = f"{most:,} locked messages of {self.queue!r:.80} are the limit (amqp_max_unsettled): settle some first"
             raise Refusal(Condition.RESOURCE_LIMIT_EXCEEDED, text)
 
     def _received(self, slices: list[BlockSlice], rows: RowSet, wanted: list[int], until: int | None) -> NodeResponse:
@@ -134,7 +136,7 @@ class DeferredMessages:
 
 
 class DeferredLocks(DeferredMessages):
-    """The locks of one request link on deferred messages of one queue."""
+    """The locks of one connection on deferred messages of one queue."""
 
     session_id = None
 
@@ -162,3 +164,6 @@ class DeferredLocks(DeferredMessages):
         self._tokens.clear()
         if self._receivers.pop(self.holder, None) is not None and queue_reads.is_open(turn, self.queue, self.holder):
             turn.execute(c.Unsubscribe(self.queue, self.holder, cause))
+
+
+LocksByQueue = dict[str, DeferredLocks]  # of one connection

@@ -26,7 +26,6 @@ from ...amqp import Accepted, Condition, Modified, Rejected
 from ...amqp.performatives import DeliveryState, Error
 from ...amqp.types import Array, Timestamp
 from ...engine import commands as c
-from ...engine.columns.states import Cause
 from ...messages.encoding.arriving import ArrivedMessages, arrived
 from ...security.rights import Right
 from ...security.users import ANONYMOUS
@@ -37,7 +36,7 @@ from ..connections.peer import Peer
 from ..links.dispositions import rows_of_numbers
 from ..transactions.registry import ConnectionTransactions
 from . import entities, request_fields, vendor
-from .deferral import MAX_RECEIVED, DeferredLocks
+from .deferral import MAX_RECEIVED, DeferredLocks, LocksByQueue
 from .entities import Entity
 from .peeks import EntityPeek
 from .receiving import LockHolder, Receivers, holder_of, lock_lost
@@ -53,9 +52,8 @@ MAX_TOKENS = 1000  # of one request
 class Management:
     """The requests of one connection about one entity."""
 
-    def __init__(self, peer: Peer, entity: Entity, receivers: Receivers, sessions: Sessions) -> None:
-        self._peer, self._entity, self._receivers = peer, entity, receivers
-        self._deferred: dict[str, DeferredLocks] = {}  # by queue
+    def __init__(self, peer: Peer, entity: Entity, receivers: Receivers, sessions: Sessions, deferred: LocksByQueue) -> None:
+        self._peer, self._entity, self._receivers, self._deferred = peer, entity, receivers, deferred
         self._of_sessions = SessionRequests(peer, entity, sessions)
         self._rules = SubscriptionRules(peer, entity)
         #: Requests that need more work before the broker's lock is taken.
@@ -91,16 +89,6 @@ class Management:
             return lambda turn: operation(turn, body)
         assert of_link is not None
         return lambda turn: of_link(turn, request, body)
-
-    def end(self, turn: Turn, cause: Cause) -> None:
-        for locks in self._deferred.values():
-            locks.end(turn, cause)
-
-    def end_without_right(self, turn: Turn) -> None:
-        """End locks of deferred messages in queues from which the user may no longer receive."""
-        for queue, locks in self._deferred.items():
-            if not self._peer.may(Right.RECEIVE, queue):
-                locks.end(turn, Cause.LINK_CLOSED)
 
     # --- locks
 
@@ -213,16 +201,10 @@ class ManagementLink(RequestLink):
         entity: Entity,
         receivers: Receivers,
         sessions: Sessions,
+        deferred: LocksByQueue,
     ) -> None:
-        self._management = Management(peer, Entity(entity.path), receivers, sessions)
-        super().__init__(peer, transactions, link, entity, self._management)
-
-    def check_rights(self) -> None:
-        self.loop.in_commit(self._management.end_without_right)
-
-    def end(self, turn: Turn) -> None:
-        super().end(turn)
-        self._management.end(turn, self.end_cause)
+        management = Management(peer, Entity(entity.path), receivers, sessions, deferred)
+        super().__init__(peer, transactions, link, entity, management)
 
 
 def _tokens_of(body: dict[str, Any]) -> Sequence[UUID]:

@@ -27,6 +27,7 @@ from ..nodes.filters import Filters
 from ..transactions.registry import ConnectionTransactions
 from . import cbs, entities, vendor
 from .claims import EntityClaims
+from .deferral import LocksByQueue
 from .entities import Entity
 from .incoming import with_info
 from .management import ManagementLink
@@ -59,6 +60,7 @@ class ServiceBusPeer(Dispatcher):
         self.claims = EntityClaims()
         self.entities: dict[LinkEnd, Entity] = {}  # of links that need a claim
         self.sessions: Sessions = {}
+        self._deferred: LocksByQueue = {}
         self._unclaimed_since: float | None = plane.now()
         super().__init__(plane, socket, listener, sasl)
         self.connection.names_per_session = True
@@ -111,6 +113,15 @@ class ServiceBusPeer(Dispatcher):
 
     def close(self, error: Error | None, *, permanently: bool = False, cause: Cause = Cause.LINK_LOST) -> None:
         super().close(error if error is None else with_info(error), permanently=permanently, cause=cause)
+        self._end_deferred(cause)
+
+    def lost(self) -> None:
+        super().lost()
+        self._end_deferred(Cause.LINK_LOST)
+
+    def _end_deferred(self, cause: Cause) -> None:
+        for locks in self._deferred.values():
+            self.loop.in_commit(partial(locks.end, cause=cause))
 
     def check_declare(self, open_transactions: int) -> None:
         if not self.claims and open_transactions >= MAX_UNCLAIMED_TRANSACTIONS:
@@ -123,9 +134,9 @@ class ServiceBusPeer(Dispatcher):
         access = self.context.access
         if access.enforced and self.claims.drop(lambda token: not access.has_signed(token)):
             self._detach_unclaimed("the key that has signed the token was removed")
-        for endpoint in self.links.values():
-            if isinstance(endpoint, ManagementLink):
-                endpoint.check_rights()
+        for queue, locks in self._deferred.items():
+            if not self.may(Right.RECEIVE, queue):
+                self.loop.in_commit(partial(locks.end, cause=Cause.LINK_CLOSED))
 
     def tick(self, now: float) -> None:
         wall_s = self.context.wall_ms() // 1000
@@ -194,7 +205,7 @@ class ServiceBusPeer(Dispatcher):
     def _management(self, transactions: ConnectionTransactions, link: Any, entity: Entity, *, sends: bool) -> LinkEnd:
         if not sends:
             return ResponseLink(self, link, entity)
-        return ManagementLink(self, transactions, link, entity, self.receivers, self.sessions)
+        return ManagementLink(self, transactions, link, entity, self.receivers, self.sessions, self._deferred)
 
     def _sender(self, transactions: ConnectionTransactions, link: Any, entity: Entity) -> LinkEnd:
         if len(entity.path) == 1:
