@@ -72,6 +72,11 @@ class AuditEntry:
     details: Mapping[str, Any] = field(default_factory=dict)
     by_use: bool = False  # a change without a right of an operator, such as a queue's first use
 
+    @property
+    def is_limited(self) -> bool:
+        """True if any client can cause such entries without changing anything. The broker's log has a line about it already."""
+        return self.outcome == REFUSED or (self.outcome == FAILED and self.by_use)
+
     def to_json(self, time_ms: int) -> dict[str, Any]:
         details = dict(self.details)
         if len(json.dumps(details, default=str)) > MAX_DETAILS:
@@ -148,7 +153,7 @@ class AuditLog:
 
     def add(self, entry: AuditEntry) -> None:
         """Write an entry, and a line of the broker's log. Refusals are limited, because any client can cause them."""
-        if entry.outcome == REFUSED:  # the log has a line already
+        if entry.is_limited:
             limit = self._login_limit if entry.action == LOGIN else self._refusal_limit
             omitted = limit.omitted_before(entry.origin.peer)
             if omitted is None:
@@ -174,7 +179,7 @@ class AuditLog:
 
     def _files_of(self, entry: AuditEntry, most: int) -> tuple[_AuditFiles, int]:
         """Return the files, and their part of the limit."""
-        if entry.outcome == REFUSED:
+        if entry.is_limited:
             return self._refusals, most // REFUSED_PART
         if entry.by_use:
             return self._uses, most // USED_PART

@@ -6,6 +6,7 @@ The SDKs send the same maps: a true filter is the SQL filter `1=1`.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from penstock.broker_core.amqp_plane.conditions import Refusal
 from penstock.broker_core.amqp_plane.service_bus import rule_filters
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.security import keys_file
+from penstock.broker_core.security.audit import AuditFilter
+from penstock.broker_core.security.log_limit import LINES, PEERS
 
 from .harness import Stage, stage
 from .logins import Site, user
@@ -197,13 +200,33 @@ def test_names_of_rules_are_listed_for_operators(rules: Rules) -> None:
     assert "definition" not in listed
 
 
-def test_changes_of_rules_are_in_the_audit_log(rules: Rules, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "penstock.audit")
+def test_changes_of_rules_are_in_the_audit_log(rules: Rules) -> None:
+    """Also failed changes, as for other doors."""
     rules.add_sql("goals", "a = 1")
     rules.add_sql("bad", "a = ")
+    rules.add_sql("goals", "a = 2")
+    rules.remove("missing")
     rules.remove("goals")
-    lines = [record.getMessage().partition("): ")[2] for record in caplog.records if record.name == "penstock.audit"]
-    assert lines == ["exchange.bind news: done", "exchange.unbind news: done"]
+    entries = rules.script.stage.service.audit.entries(AuditFilter(object="news"), 10)
+    outcomes = {(entry["action"], entry["details"]["name"], entry["outcome"]): entry["error"] or "" for entry in entries}
+    expected = {
+        ("exchange.bind", "goals", "done"): "",
+        ("exchange.bind", "bad", "failed"): "has no equivalent here",
+        ("exchange.bind", "goals", "failed"): "has a rule 'goals'",
+        ("exchange.unbind", "missing", "failed"): "has no rule 'missing'",
+        ("exchange.unbind", "goals", "done"): "",
+    }
+    assert outcomes.keys() == expected.keys()
+    assert all(text in outcomes[change] for change, text in expected.items())
+    assert {entry["details"]["queue"] for entry in entries} == {"news.audit"}
+
+
+def test_clients_cannot_flood_the_audit_log_with_changes_that_fail(rules: Rules) -> None:
+    for _ in range(LINES // PEERS + 10):
+        rules.remove("missing")
+    rules.add_sql("goals", "a = 1")
+    entries = rules.script.stage.service.audit.entries(AuditFilter(object="news"), 2 * LINES)
+    assert Counter(entry["outcome"] for entry in entries) == {"done": 1, "failed": LINES // PEERS}
 
 
 @pytest.mark.parametrize(

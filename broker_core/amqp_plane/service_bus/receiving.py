@@ -51,7 +51,7 @@ from .annotations import changes, dressed, error_text
 from .requests import GONE, RequestFailed
 
 NO_END = 4_102_444_800_000  # milliseconds since 1970, the year 2100: of locks in a queue without lockTimeout; Java counts to 2262
-MAX_REFUSED = 1000  # lock tokens of one link that requests can still name after a refused outcome
+MAX_REFUSED = 1000  # lock tokens of one link, after refused outcomes
 LOST = Error(condition=vendor.MESSAGE_LOCK_LOST, description="the lock of the message has expired, or was released")
 
 

@@ -18,7 +18,7 @@ from ...amqp.encoder import encode
 from ...amqp.types import Described, ULong
 from ...engine import commands as c
 from ...engine.model.bindings import Binding
-from ...security.audit import AuditEntry
+from ...security.audit import DONE, FAILED, REFUSED, AuditEntry
 from ...security.rights import Right
 from ...service.turn import Turn
 from .. import queue_reads
@@ -33,6 +33,7 @@ from .requests import CONFLICT, NO_CONTENT, NOT_FOUND, OK, Made, NodeResponse, O
 MAX_RULES = 2000  # of one subscription, as the vendor allows: each is evaluated for each message of the topic
 MAX_LISTED = 1000  # of one response
 
+_BIND, _UNBIND = "exchange.bind", "exchange.unbind"  # in the audit log
 _DEFAULT = "$Default"  # the vendor's name of the rule of a new subscription
 _TRUE = Described(ULong(vendor.TRUE_FILTER), [])
 
@@ -45,7 +46,26 @@ class SubscriptionRules:
 
     def addition(self, name: str, description: object) -> Operation:
         """Read a new rule. Raises Refusal."""
-        return partial(self._add, name, *_filter(description))
+        try:
+            selector, shown = _filter(description)
+        except Refusal as error:
+            self._record(_BIND, FAILED, str(error), name=name)
+            raise
+        return partial(self._audited, _BIND, name, partial(self._add, name, selector, shown))
+
+    def remove(self, turn: Turn, name: str) -> Made:
+        """Raises Refusal, RequestFailed, PenstockError."""
+        return self._audited(_UNBIND, name, partial(self._remove, name), turn)
+
+    def _audited(self, action: str, name: str, change: Operation, turn: Turn) -> Made:
+        """Carry out a change. If it fails, record that without the broker's lock."""
+        try:
+            return change(turn)
+        except (Refusal, RequestFailed, errors.PenstockError) as error:
+            is_refused = isinstance(error, Refusal) and error.condition == Condition.UNAUTHORIZED_ACCESS
+            record = partial(self._record, action, REFUSED if is_refused else FAILED, str(error), name=name)
+            self._peer.loop.behind_all(turn, record)
+            raise
 
     def _add(self, name: str, selector: str | None, shown: Described, turn: Turn) -> Made:
         topic, queue = self._find(change=True)
@@ -61,16 +81,15 @@ class SubscriptionRules:
         key = EVERYTHING if kind == "topic" else ""
         definition = base64.b64encode(encode(shown)).decode()
         turn.execute(c.Bind(topic, queue, key, selector=selector, name=name, definition=definition))
-        return partial(self._changed, "exchange.bind", topic, queue=queue, name=name, selector=selector)
+        return partial(self._changed, _BIND, name=name, selector=selector)
 
-    def remove(self, turn: Turn, name: str) -> Made:
-        """Raises Refusal, RequestFailed, PenstockError."""
+    def _remove(self, name: str, turn: Turn) -> Made:
         topic, queue = self._find(change=True)
         numbers = self._named(turn, topic, queue)
         if name not in numbers:
             raise RequestFailed(NOT_FOUND, Condition.NOT_FOUND, f"the subscription has no rule {name!r:.80}")
         turn.execute(c.Unbind(topic, queue, number=numbers[name]))
-        return partial(self._changed, "exchange.unbind", topic, queue=queue, name=name)
+        return partial(self._changed, _UNBIND, name=name)
 
     def enumerate(self, turn: Turn, skip: int, top: int) -> Made:
         """Raises Refusal."""
@@ -92,11 +111,24 @@ class SubscriptionRules:
             return addresses.find(self._peer, path[0], Right.RECEIVE, ("topic",), makes=False).name, queue
         return path[0], queue
 
-    def _changed(self, action: str, topic: str, **details: str | None) -> NodeResponse:
-        """Record a durable change as the command line's action of the same effect."""
-        entry = AuditEntry(origin=self._peer.origin, action=action, object=topic, details=details, by_use=True)
-        self._peer.context.audit.add(entry)
+    def _changed(self, action: str, **details: str | None) -> NodeResponse:
+        self._record(action, DONE, None, **details)
         return NodeResponse(OK, "OK")
+
+    def _record(self, action: str, outcome: str, error: str | None, **details: str | None) -> None:
+        """Add to the audit log, as the command line's action of the same effect."""
+        topic, queue = self._entity.path[0], entities.node_of(self._entity.path)[0]
+        self._peer.context.audit.add(
+            AuditEntry(
+                origin=self._peer.origin,
+                action=action,
+                object=topic,
+                outcome=outcome,
+                error=error,
+                details={"queue": queue, **details},
+                by_use=True,
+            )
+        )
 
     @staticmethod
     def _named(turn: Turn, topic: str, queue: str) -> dict[str, int]:
