@@ -34,13 +34,12 @@ from .. import queue_reads
 from ..conditions import Refusal
 from ..connections.peer import Peer
 from ..links.dispositions import rows_of_numbers
-from ..transactions.registry import ConnectionTransactions
 from . import entities, request_fields, vendor
 from .deferral import MAX_RECEIVED, DeferredLocks, LocksByQueue
 from .entities import Entity
 from .peeks import EntityPeek
 from .receiving import LockHolder, Receivers, holder_of, lock_lost
-from .requests import NOT_FOUND, OK, Made, NodeRequest, NodeResponse, Operation, RequestFailed, RequestLink, check_space
+from .requests import NOT_FOUND, OK, Made, NodeRequest, NodeResponse, Operation, RequestFailed, check_space
 from .rules import SubscriptionRules
 from .sending import MAX_BATCH, check_users, scheduled
 from .sessions import SessionRequests, Sessions
@@ -188,23 +187,6 @@ class Management:
 
     def _enumerate_rules(self, turn: Turn, body: dict[str, Any]) -> Made:
         return self._rules.enumerate(turn, request_fields.number(body, "skip"), request_fields.number(body, "top"))
-
-
-class ManagementLink(RequestLink):
-    """A request link about an entity."""
-
-    def __init__(
-        self,
-        peer: Peer,
-        transactions: ConnectionTransactions,
-        link: Any,
-        entity: Entity,
-        receivers: Receivers,
-        sessions: Sessions,
-        deferred: LocksByQueue,
-    ) -> None:
-        management = Management(peer, Entity(entity.path), receivers, sessions, deferred)
-        super().__init__(peer, transactions, link, entity, management)
 
 
 def _tokens_of(body: dict[str, Any]) -> Sequence[UUID]:

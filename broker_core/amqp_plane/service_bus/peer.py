@@ -30,7 +30,7 @@ from .claims import EntityClaims
 from .deferral import LocksByQueue
 from .entities import Entity
 from .incoming import with_info
-from .management import ManagementLink
+from .management import Management
 from .receiving import EntityReceiver, Receivers
 from .requests import RequestLink, ResponseLink
 from .sending import EntitySender
@@ -205,7 +205,8 @@ class ServiceBusPeer(Dispatcher):
     def _management(self, transactions: ConnectionTransactions, link: Any, entity: Entity, *, sends: bool) -> LinkEnd:
         if not sends:
             return ResponseLink(self, link, entity)
-        return ManagementLink(self, transactions, link, entity, self.receivers, self.sessions, self._deferred)
+        management = Management(self, Entity(entity.path), self.receivers, self.sessions, self._deferred)
+        return RequestLink(self, transactions, link, entity, management)
 
     def _sender(self, transactions: ConnectionTransactions, link: Any, entity: Entity) -> LinkEnd:
         if len(entity.path) == 1:
