@@ -76,7 +76,7 @@ class Sdk:
         session: str = self.do("accept", from_=from_, **how)["session"]
         return session
 
-    def settle(self, *messages: Message, how: str = "complete", **details: str) -> None:
+    def settle(self, *messages: Message, how: str = "complete", **details: Any) -> None:
         for message in messages:
             self.do("settle", token=message["token"], how=how, **details)
 

@@ -77,6 +77,24 @@ def test_outcomes_of_deferred_messages(sdk: Sdk, flight: Client, queue: str) -> 
     assert unsettled(flight, f"{queue}-dead") == {"acquired": 1}
 
 
+def test_changed_properties(sdk: Sdk, queue: str) -> None:
+    if sdk.name.startswith("python"):
+        pytest.skip("azure-servicebus for Python changes no properties")
+    sdk.send(queue, "refused", {"body": "x", "application_properties": {"shop": "north", "step": "new"}})
+    refused, message = sdk.receive(queue, 2)
+    with sdk.fails("general"):
+        sdk.settle(refused, how="abandon", changed={"step": "x" * 5000})
+    sdk.settle(message, how="abandon", changed={"step": "again"})
+    again = sdk.take(queue)
+    assert (again["properties"], again["delivery_count"]) == ({"shop": "north", "step": "again"}, 1)
+    sdk.settle(again, how="defer", changed={"step": "later"})
+    (later,) = sdk.deferred(queue, again["sequence_number"])
+    assert later["properties"]["step"] == "later"
+    sdk.settle(later, how="dead_letter", reason="Odd", description="It is odd.", changed={"step": "never"})
+    letter = sdk.take(f"{queue}/dead")
+    assert (letter["properties"]["shop"], letter["properties"]["step"]) == ("north", "never")
+
+
 def test_several_deferred_messages_are_received_in_the_order_of_the_request_or_none(sdk: Sdk, flight: Client, queue: str) -> None:
     one, two = defer(sdk, queue, "one", "two")
     misses(sdk, queue, one, 99)

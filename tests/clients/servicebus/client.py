@@ -16,7 +16,7 @@ asyncio client.
 | set_state | from, state (null: remove it) | |
 | process | from, count, fail (bodies that fail at first), busy (s for each), auto_renew (s) | messages, in the SDK's own loop |
 | peek | from, count, number | messages |
-| settle | token, how (complete, abandon, defer, dead_letter), reason, description | |
+| settle | token, how (complete, abandon, defer, dead_letter), reason, description; changed (JavaScript, Java: properties) | |
 | renew | token | until (seconds since 1970) |
 | transact (Java) | to, messages, tokens (of messages to complete), commit | |
 | rules, create_rule, delete_rule (JavaScript, Java) | from, name, sql or correlation (fields) | names |

@@ -12,8 +12,10 @@ import com.azure.messaging.servicebus.ServiceBusReceiverClient;
 import com.azure.messaging.servicebus.ServiceBusSenderClient;
 import com.azure.messaging.servicebus.ServiceBusSessionReceiverClient;
 import com.azure.messaging.servicebus.ServiceBusTransactionContext;
+import com.azure.messaging.servicebus.models.AbandonOptions;
 import com.azure.messaging.servicebus.models.CompleteOptions;
 import com.azure.messaging.servicebus.models.DeadLetterOptions;
+import com.azure.messaging.servicebus.models.DeferOptions;
 import com.azure.messaging.servicebus.models.ServiceBusReceiveMode;
 import com.azure.messaging.servicebus.models.SubQueue;
 import com.google.gson.JsonArray;
@@ -294,12 +296,16 @@ public final class Client {
 
     private JsonObject settle(JsonObject command) {
         Locked lock = locked.get(command.get("token").getAsString());
+        Map<String, Object> changed = new HashMap<>();
+        if (command.has("changed")) {
+            command.getAsJsonObject("changed").asMap().forEach((name, value) -> changed.put(name, value.getAsString()));
+        }
         switch (command.has("how") ? command.get("how").getAsString() : "complete") {
             case "complete" -> lock.receiver.complete(lock.message);
-            case "abandon" -> lock.receiver.abandon(lock.message);
-            case "defer" -> lock.receiver.defer(lock.message);
+            case "abandon" -> lock.receiver.abandon(lock.message, new AbandonOptions().setPropertiesToModify(changed));
+            case "defer" -> lock.receiver.defer(lock.message, new DeferOptions().setPropertiesToModify(changed));
             default -> {
-                DeadLetterOptions options = new DeadLetterOptions();
+                DeadLetterOptions options = new DeadLetterOptions().setPropertiesToModify(changed);
                 if (command.has("reason")) {
                     options.setDeadLetterReason(command.get("reason").getAsString());
                     options.setDeadLetterErrorDescription(command.get("description").getAsString());

@@ -153,12 +153,15 @@ async function peek({ from, count = 1, number = 0 }) {
     return { messages: (await receiverOf(from).peekMessages(count, first)).map(seen) };
 }
 
-async function settle({ token, how = 'complete', reason, description }) {
+async function settle({ token, how = 'complete', reason, description, changed }) {
     const [receiver, message] = locked.get(token);
     if (how === 'complete') await receiver.completeMessage(message);
-    else if (how === 'abandon') await receiver.abandonMessage(message);
-    else if (how === 'defer') await receiver.deferMessage(message);
-    else await receiver.deadLetterMessage(message, { deadLetterReason: reason, deadLetterErrorDescription: description });
+    else if (how === 'abandon') await receiver.abandonMessage(message, changed);
+    else if (how === 'defer') await receiver.deferMessage(message, changed);
+    else {
+        const reasons = { deadLetterReason: reason, deadLetterErrorDescription: description };
+        await receiver.deadLetterMessage(message, { ...reasons, ...changed });
+    }
 }
 
 async function renew({ token }) {
