@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         worker,
     )
     from penstock.broker_core.errors import PenstockError
-    from penstock.broker_core.server.process import Broker
+    from penstock.broker_core.server.child import Broker
     from penstock.connector import archive, register
     from penstock.connector.explanation import explain
 
@@ -95,7 +95,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Broker": "penstock.broker_core.server.process",
+    "Broker": "penstock.broker_core.server.child",
     "Header": "penstock.broker_core.amqp.performatives",
     "Message": "penstock.broker_core.amqp",
     "PenstockError": "penstock.broker_core.errors",

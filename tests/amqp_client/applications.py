@@ -27,7 +27,7 @@ from penstock.broker_core.client.app.opening import Opener
 from penstock.broker_core.client.app.server import ServerConnection
 from penstock.broker_core.client.app.servers import Environment
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from .peer import Peer
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.broker_core.client.app import Connection
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from .applications import connect
 

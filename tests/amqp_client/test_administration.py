@@ -15,7 +15,7 @@ from penstock.broker_core.client.app import Connection
 from penstock.broker_core.client.app.administration import Administration
 from penstock.broker_core.client.credentials import NOBODY
 from penstock.broker_core.client.discovery import NoPenstock
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 from penstock.testing import InProcessBroker
 
 from ..waiting import until

@@ -15,7 +15,7 @@ from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp import events
 from penstock.broker_core.client.app import AsyncConnection
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from ..waiting import until
 from .applications import LIMIT_S, connect, stat

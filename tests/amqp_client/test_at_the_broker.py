@@ -15,7 +15,7 @@ from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.client.app import AcknowledgeMode, Backoff, Consumer, ReceivedMessage, received
 from penstock.broker_core.client.app.program import program_name
 from penstock.broker_core.client.app.retries import Retries
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from .applications import LIMIT_S, connect, stat
 

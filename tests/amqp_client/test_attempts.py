@@ -20,7 +20,7 @@ from penstock.broker_core.amqp import Message, decode_message
 from penstock.broker_core.client import amqp as amqp_client
 from penstock.broker_core.client.app import AcknowledgeMode, Connection, Session
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from ..flight.helpers import browse
 from ..waiting import until

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker_core.client.app import AcknowledgeMode, RolledBack, connect
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from .applications import LIMIT_S
 

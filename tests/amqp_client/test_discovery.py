@@ -22,7 +22,7 @@ from penstock.broker_core.client.flight import connection as flight_client
 from penstock.broker_core.security import users_file
 from penstock.broker_core.security.rights import Right
 from penstock.broker_core.security.users import User, Users, credentials_of
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from .certificates import Authority
 from .peer import Peer

@@ -16,7 +16,7 @@ from penstock.broker_core.amqp import Accepted, Message, Rejected, events
 from penstock.broker_core.amqp.deliveries import Delivery
 from penstock.broker_core.amqp.performatives import Error
 from penstock.broker_core.client.app import Connection, pipeline
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from ..waiting import until
 from .applications import LIMIT_S, body_of, connect, program_of

@@ -15,7 +15,7 @@ from penstock.broker_core.amqp import Message, events
 from penstock.broker_core.client.app import Connection, producer_pool
 from penstock.broker_core.client.app.composing import Fields, composed
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from ..waiting import until
 from .applications import LIMIT_S, body_of, connect, stat

@@ -19,7 +19,7 @@ from penstock.broker_core.amqp import Message, events
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.client.app import Connection
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from ..waiting import until
 from .applications import LIMIT_S, connect, program_of, stat

@@ -21,7 +21,7 @@ from penstock.broker_core.client.app import AcknowledgeMode, Connection, Receive
 from penstock.broker_core.client.app.program import at_this_host
 from penstock.broker_core.client.app.workers import Worker, run_all
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from ..waiting import until
 from .applications import LIMIT_S, connect, stat

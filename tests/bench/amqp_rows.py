@@ -21,7 +21,7 @@ from harness import Bench, Line
 from yardsticks import proton_peer
 
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 CREDIT = 1000
 IDLE = 2000  # connections

@@ -10,7 +10,7 @@ from typing import Any
 from feeding import QUEUE
 from harness import WARM_UPS, Bench, Line, cpu_of_family, standing_still
 
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 from tests.artemis import VERSION, running
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "clients"))

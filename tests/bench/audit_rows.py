@@ -14,7 +14,7 @@ from feeding import QUEUE
 from harness import Bench, Line
 
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 CHANGES_S = 20.0  # audited actions a second: more than many operators, and a script that declares queues
 ALTERED = "altered"

@@ -12,7 +12,7 @@ from yardsticks import discarding_server, read_and_checksum, write_and_sync
 
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
 

@@ -18,7 +18,7 @@ from harness import Bench, Line, Stopwatch
 from interest_rows import cpu_seconds
 
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 from penstock.broker_core.stores.urls import open_store
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "clients"))

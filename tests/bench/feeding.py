@@ -26,7 +26,7 @@ from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
 from penstock.broker_core.messages import batch_checks
 from penstock.broker_core.messages.payloads import store, stored_sizes
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
 

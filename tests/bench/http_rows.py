@@ -16,7 +16,7 @@ from harness import Bench, Line, cpu_of_family
 from interest_rows import cpu_seconds
 
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 QUEUES = 1_000
 PLOTS = 50  # queues whose last hour the page shows

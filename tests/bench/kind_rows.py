@@ -16,7 +16,7 @@ from harness import Bench, Line, Stopwatch
 from interest_rows import cpu_seconds
 
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 COLUMNS = ["sequenceNumber", "body"]
 LIVES_S = 5  # the messages that expire do so within so many seconds

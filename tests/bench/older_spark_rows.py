@@ -18,7 +18,7 @@ from spark_sources import MEMORY, TRIGGERS, memory_options
 import penstock
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.messages.columns import DEFAULT_COLUMNS
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 from penstock.connector.options import DEFAULT_MESSAGES_PER_PARTITION
 
 

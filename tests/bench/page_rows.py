@@ -9,7 +9,7 @@ from pathlib import Path
 from harness import Bench, Line
 
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "page"))
 from webdriver import Browser, chromium_paths

@@ -14,7 +14,7 @@ import penstock
 from penstock.broker_core.archive.table.layout import READABLE, table_url
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.messages.columns import DEFAULT_COLUMNS
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 from penstock.connector.schema import source_schema
 
 

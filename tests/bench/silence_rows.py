@@ -17,7 +17,7 @@ from penstock.broker_core.client import amqp as amqp_client
 from penstock.broker_core.client import app
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import PenstockError
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "flight"))
 from silent_wire import SilentWire

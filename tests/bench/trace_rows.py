@@ -13,7 +13,7 @@ from harness import Bench, Line, Stopwatch
 
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.engine import commands as c
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import Settings
 

@@ -25,7 +25,7 @@ from penstock import AcknowledgeMode, Backoff, connect
 from penstock.broker_core import amqp, errors
 from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from .output import Output
 

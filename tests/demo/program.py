@@ -26,7 +26,7 @@ import penstock
 from penstock.broker_core.archive.table.layout import folder_name
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import PenstockError
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 from penstock.jobs import flights
 
 from .. import artemis

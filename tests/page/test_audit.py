@@ -8,7 +8,7 @@ from penstock.broker_core.client.amqp import connect
 from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import NotAllowed, Unauthenticated
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from .filling import declare
 from .pages import PASSWORD, Page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.broker_core.client.amqp import connect
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from .filling import declare, send
 from .pages import PASSWORD, Page

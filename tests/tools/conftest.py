@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

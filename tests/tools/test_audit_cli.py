@@ -14,7 +14,7 @@ import pytest
 
 from penstock.broker_core.cli import main
 from penstock.broker_core.client.credentials import Credentials
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from ..waiting import until
 from .conftest import Run

@@ -18,7 +18,7 @@ import trustme
 
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.messages.columns import STRING_MAP
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 from penstock.broker_core.settings.keys import KEYS
 
 from .conftest import Run, enqueue, hold, serve

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from .conftest import Run, enqueue, hold
 

@@ -19,7 +19,7 @@ from penstock.broker_core.cli import connection, queue, top
 from penstock.broker_core.cli.show import counted, duration, print_table
 from penstock.broker_core.client.flight import Client
 from penstock.broker_core.errors import Unroutable
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from .conftest import Run, enqueue, hold
 

@@ -27,7 +27,7 @@ from penstock.broker_core.patterns import matches
 from penstock.broker_core.security import users_file
 from penstock.broker_core.security.rights import Right
 from penstock.broker_core.security.users import User, credentials_of
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from .conftest import Run
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from ..brokers import distribution_or_skip
 from ..clients.conftest import command_or_skip

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trustme
 
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from ..documents import BEGIN, PRELUDE, as_program, check_readme
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from .conftest import Run, enqueue
 

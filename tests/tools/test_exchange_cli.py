@@ -9,7 +9,7 @@ import pytest
 
 from penstock.broker_core.cli.main import main
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from .conftest import enqueue
 

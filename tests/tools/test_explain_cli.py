@@ -6,7 +6,7 @@ import json
 
 from penstock.broker_core.client.amqp import connect
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from .conftest import Run, enqueue
 

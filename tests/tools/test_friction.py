@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 from penstock.connector.workers import _Traceback
 
 from .conftest import Run

@@ -18,7 +18,7 @@ from penstock.broker_core.amqp.performatives import Properties
 from penstock.broker_core.amqp.types import ULong
 from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 from penstock.jobs import replay
 
 from ..amqp_client.test_discovery import add_user

@@ -20,7 +20,7 @@ import pytest
 from penstock.broker_core import errors, logs
 from penstock.broker_core.client.credentials import Credentials
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from .conftest import serve
 

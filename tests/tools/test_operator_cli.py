@@ -13,7 +13,7 @@ import pytest
 
 from penstock.broker_core.client.amqp import connect
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from ..waiting import until
 from .conftest import Run, enqueue

@@ -16,8 +16,8 @@ from penstock.broker_core.engine.columns import limits
 from penstock.broker_core.engine.columns.obstacles import Obstacle
 from penstock.broker_core.quantities import GIB
 from penstock.broker_core.security.rights import Right
+from penstock.broker_core.server.child import Broker
 from penstock.broker_core.server.open_files import OTHERS
-from penstock.broker_core.server.process import Broker
 from penstock.broker_core.settings.keys import DEFAULT_AMQP_PORT, DEFAULT_FLIGHT_PORT, Settings
 
 from ..programs import needs

@@ -30,7 +30,7 @@ from penstock.broker_core.engine.columns.states import (
 from penstock.broker_core.engine.model import exchange_options
 from penstock.broker_core.engine.model.options import DEFAULT_ATTEMPTS, OPTIONS, TYPES, QueueOption
 from penstock.broker_core.selectors.names import _FIELDS
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 from penstock.connector.options import OUTCOMES
 
 from ..engine.test_pairs import FEATURES

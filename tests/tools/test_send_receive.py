@@ -18,7 +18,7 @@ import pytest
 from penstock.broker_core.amqp_plane.loop import interest
 from penstock.broker_core.cli.arguments import message
 from penstock.broker_core.client.flight import Client
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from ..waiting import until
 from .conftest import Run

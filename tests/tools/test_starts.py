@@ -14,7 +14,7 @@ import pytest
 
 import penstock.broker_core
 from penstock.broker_core.server import serve as serving
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 from penstock.broker_core.service.broker import BrokerService
 from penstock.broker_core.settings.keys import load
 

@@ -16,7 +16,7 @@ from pyarrow import flight
 from penstock.broker_core.amqp import scram
 from penstock.broker_core.security import users_file
 from penstock.broker_core.security.users import User
-from penstock.broker_core.server.process import Broker
+from penstock.broker_core.server.child import Broker
 
 from ..waiting import until
 from .conftest import Run
