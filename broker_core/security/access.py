@@ -66,14 +66,14 @@ class Access:
         self._passwords = Passwords(random)
         self._lock = threading.Lock()
         self._looked = monotonic()
-        self._users_file = _WatchedFile(path, _existing_users, "users and permissions")
+        self._users_file = _WatchedFile(path, _existing_users, "the previous users and permissions stay in force")
         users = users_file.read(path)
         if users is None and must_exist:
             raise errors.InvalidRequest(
                 f"the users file {path} does not exist: create it with `penstock user add NAME --users-file {path}`"
             )
         self._now = self._loaded(users if users is not None else Users(random(SECRET_BYTES)))
-        self._keys_file = _WatchedFile(keys_file.path_of(path), keys_file.read, "keys")
+        self._keys_file = _WatchedFile(keys_file.path_of(path), keys_file.read, "the previous keys stay in force")
         self._keys = keys_file.read(self._keys_file.path)
         #: Receives the names of users that another program has changed, by kind of change.
         self.on_reload: Callable[[dict[str, list[str]]], None] = lambda changes: None
@@ -278,10 +278,10 @@ def _existing_users(path: Path) -> Users:
 
 
 class _WatchedFile(Generic[T]):
-    """A file to read again after a change. If that fails, the previous content stays in force, named `kept` in the log."""
+    """A file to read again after a change. If that fails, the previous content stays in force, and `fallback` is logged."""
 
-    def __init__(self, path: Path, read: Callable[[Path], T], kept: str) -> None:
-        self.path, self._read, self._kept = path, read, kept
+    def __init__(self, path: Path, read: Callable[[Path], T], fallback: str) -> None:
+        self.path, self._read, self._fallback = path, read, fallback
         self._mark = users_file.mark_of(path)
 
     def changed(self) -> T | None:
@@ -296,7 +296,7 @@ class _WatchedFile(Generic[T]):
             self._mark = before  # the change may revoke rights, so the next check tries again
             log.error("%s; the broker tries again", error)
         except errors.InvalidRequest as error:
-            log.error("%s; the previous %s stay in force", error, self._kept)
+            log.error("%s; %s", error, self._fallback)
         return None
 
 

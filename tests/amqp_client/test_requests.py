@@ -74,7 +74,7 @@ def test_a_request_without_a_reply_ends_in_time_and_expires(broker: Broker, conn
 def test_a_late_reply_is_dropped_and_the_next_request_gets_its_own(broker: Broker, connection: Connection) -> None:
     connection.declare("late")
     with pytest.raises(NoReply):
-        connection.request("late", "first", timeout=0.05, ttl=3600)
+        connection.request("late", "first", timeout=1, ttl=3600)
     (request,) = connection.queue("late").receive(limit=1, timeout=LIMIT_S)
     request.reply("too late")
     with doubling(broker, connection, "punctual"):
@@ -99,7 +99,7 @@ def test_a_reply_goes_to_any_address_with_the_id_of_the_message(connection: Conn
 def test_when_the_requester_is_gone_the_reply_says_so(broker: Broker, connection: Connection) -> None:
     connection.declare("orphaned")
     with connect(broker.amqp_url) as own, pytest.raises(NoReply):
-        own.request("orphaned", "x", timeout=0.05, ttl=3600)
+        own.request("orphaned", "x", timeout=1, ttl=3600)
     (request,) = connection.queue("orphaned").receive(limit=1, timeout=LIMIT_S)
     with pytest.raises(errors.NotFound):
         request.reply("to nobody")
