@@ -53,7 +53,7 @@ def of_each(brokers: Iterable[Client], action: str, **fields: Any) -> dict[str, 
 
 
 def queues(brokers: Iterable[Client]) -> list[dict[str, Any]]:
-    """Of several brokers: sums by name."""
+    """Sum the queues of several brokers by name."""
     lists = {url: answer["queues"] for url, answer in of_each(brokers, "queue.list").items()}
     return by_queue(lists) if len(lists) > 1 else next(iter(lists.values()))
 

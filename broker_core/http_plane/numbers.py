@@ -97,7 +97,7 @@ class BrokerNumbers:
         return {**{user: counts[user] for user in users[:MOST_USERS]}, **({"": others} if others else {})}
 
     def _of_exchanges(self, caller: Caller) -> list[dict[str, Any]]:
-        """Of the exchanges that the caller may see: the most used, and the others together as ''."""
+        """Count the exchanges that the caller may see: the most used, and the others together as ''."""
         visible = [exchange for exchange in list(self._service.state.exchanges.by_name.values()) if caller.sees(exchange.name)]
         visible.sort(key=lambda exchange: (-exchange.messages, exchange.name))
         most = self._settings.http_metrics_queues

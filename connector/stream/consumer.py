@@ -116,7 +116,7 @@ class QueuesConsumer(FanOut[QueuesOffset, str, LeaseBatch]):
         return order
 
     def _worth_asking(self, order: list[str]) -> list[str]:
-        """Of many queues, leave out those with nothing to take or settle."""
+        """Leave out queues with nothing to take or settle, if there are many."""
         if len(order) < MANY:
             return order
         listed = {queue["queue"]: queue for queue in self._client.call("queue.list")["queues"]}

@@ -204,7 +204,7 @@ def test_a_lock_that_is_lost_in_a_transaction_is_reported_and_fails_it(w: Work) 
 def test_changed_properties_that_are_refused_fail_the_transaction_and_the_lock_holds(
     w: Work, properties: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of an outcome that the plane refuses, and of one that the engine refuses."""
+    """The plane refuses one outcome, and the engine refuses another one."""
     monkeypatch.setattr(sys.modules["penstock.broker_core.engine.decide.links"], "MAX_ROW_OVERLAYS", 100)
     assert w.send(TO_Q, message(b"work")) == Accepted()
     work = w.receive()

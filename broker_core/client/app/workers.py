@@ -106,7 +106,7 @@ class Worker(Public):
 
     @property
     def counts(self) -> Counts:
-        """Of all threads."""
+        """Counts of all threads together."""
         with self._lock:
             return self._counts
 

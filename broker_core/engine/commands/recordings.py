@@ -28,4 +28,4 @@ class EndRecording(Command[bool]):
 
 @dataclass(frozen=True)
 class ListBacklogs(Command[list[Backlog]]):
-    """Of queues with something to record, also deleted ones."""
+    """List the backlogs of queues with something to record, also deleted ones."""

@@ -203,7 +203,7 @@ def _latest(queue: Queue) -> npt.NDArray[np.int64]:
 
 
 def _newest(queue: Queue, origin: Queue, rows: RowSet) -> RowSet:
-    """Of a last-value queue, keep the dead letters that are still the last of their keys."""
+    """Keep the dead letters of a last-value queue that are still the last of their keys."""
     keys, came_from = column(queue, rows, "key"), column(queue, rows, "came_from")
     if origin.rules.key is None or keys is None or came_from is None:
         return rows
