@@ -16,7 +16,7 @@ from typing import Any
 import both_forms
 import spark_sources
 from feeding import BATCH, QUEUE, batch_of, copied, filled
-from harness import Bench, Line, Stopwatch, cpu_of_family
+from harness import WARM_UPS, Bench, Line, Stopwatch, cpu_of_family
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
@@ -142,8 +142,9 @@ def _drain(
     def theirs(_: int) -> float:
         return messages / _run(bench, _memory(columns, messages, partitions=partitions), sink, messages)
 
-    ours(0), theirs(0)
-    figures = bench.pairs("rows/s", ours, theirs)
+    for _ in range(WARM_UPS):
+        ours(0), theirs(0)
+    figures = bench.pairs("rows/s", ours, theirs, turned=True)
     against = "the same rows from a Python source that yields one prebuilt Arrow batch"
     return Line(row, title, against, *marks, True, "rows/s", *figures)
 
