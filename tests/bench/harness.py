@@ -95,8 +95,11 @@ class Bench:
         repeats: int | None = None,
         turned: bool = False,
     ) -> list[list[float]]:
-        """Run A B A B …: one list of figures for each of `ours` and `others`. `turned`: A B B A …, where a run leaves work to
-        the next one, such as files that the disk has yet to write, or where the JVM still becomes faster from run to run."""
+        """Run A B A B …: one list of figures for each of `ours` and `others`.
+
+        `turned`: A B B A …. Either a run leaves work to the next one, such as files that the disk has yet to write. Or the JVM
+        still becomes faster from run to run.
+        """
         figures: list[list[float]] = [[] for _ in range(1 + len(others))]
         count = repeats or self.repeats
         for i in range(count):
