@@ -9,5 +9,5 @@ answers             to the questions of the process
 numbers, health     counts; liveness and readiness
 liveness            the health check of a container
 statuses, openapi   errors as HTTP statuses; the description of the API
-web/, page/         in the process: from the socket to the channel; the files of the page
+web/, page/         in the process: from the socket to the channel; the page, whose scripts name their subject in line 1
 """
