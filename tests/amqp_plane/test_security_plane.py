@@ -53,12 +53,6 @@ REFUSED = "amqp:unauthorized-access"
 AMQP, SASL = protocol_header(AMQP_ID), protocol_header(SASL_ID)
 
 
-@pytest.fixture(autouse=True)
-def _all_refusals_are_logged(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    if "fill_the_log" not in request.node.name:
-        monkeypatch.setattr(log_limit, "LINES", 10**9)
-
-
 # ---- attempts
 
 

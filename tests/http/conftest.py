@@ -10,7 +10,6 @@ import pytest
 from penstock import Broker
 from penstock.broker_core.http_plane.answers import Planes
 from penstock.broker_core.http_plane.plane import HttpPlane
-from penstock.broker_core.security import log_limit
 from penstock.broker_core.settings.keys import Settings
 
 from ..flight.peers import Site
@@ -29,8 +28,7 @@ def http(broker: Broker) -> Http:
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.setattr(log_limit, "LINES", 10**9)  # one process has all the refusals of these tests
+def site(tmp_path: Path) -> Iterator[Site]:
     running = Site(tmp_path)
     yield running
     running.close()
