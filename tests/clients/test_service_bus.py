@@ -16,6 +16,7 @@ import pytest
 from penstock import Broker
 from penstock.broker_core.client.flight import Client
 
+from ..waiting import until
 from .conftest import command_or_skip
 from .driving import Program, Refused
 from .service_bus import SDKS, SETTINGS, connection_string, port_of
@@ -105,6 +106,8 @@ def test_the_commands_of_the_document_run(repository: Path, tmp_path: Path) -> N
             assert done.returncode == 0, f"{line}: {done.stderr.decode()}"
             output += done.stdout.decode()
         (key,) = re.findall("SharedAccessKeyName=shop;SharedAccessKey=(.*)", output)
+        # The broker looks at its files once a second. The key is written after the user and its rights.
+        until(lambda: "shared-access keys reloaded" in broker.log(), lambda: f"the broker has the key: {broker.log()}")
         with Program(command_or_skip("servicebus")) as program:
             program.do("open", connection=connection_string(broker, "shop", key))
             send(program, "orders", "one order")
